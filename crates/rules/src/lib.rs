@@ -24,6 +24,7 @@ pub mod lease;
 pub mod phase;
 pub mod placement;
 pub mod priority;
+pub mod spec;
 pub mod stage;
 pub mod task;
 pub mod time;

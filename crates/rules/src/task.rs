@@ -146,6 +146,8 @@ pub enum Refusal {
     NoError,
     #[error("the task was advanced already")]
     Advanced,
+    #[error("the result cannot be used; the task has failed with the reason")]
+    BadResult,
     #[error("there is nothing to withdraw")]
     NothingToWithdraw,
     #[error("{0}")]
@@ -228,7 +230,8 @@ impl Command {
         }
     }
 
-    const fn token(&self) -> Option<Token> {
+    /// The token the speaker proves its claim with.
+    pub const fn token(&self) -> Option<Token> {
         match self {
             Command::Start { token }
             | Command::Renew { token, .. }

@@ -79,6 +79,19 @@ impl Video {
     }
 }
 
+impl Command {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Command::Submit => "submit",
+            Command::Observe(_) => "observe",
+            Command::Publish(_) => "publish",
+            Command::Rollback(_) => "rollback",
+            Command::Delete => "delete",
+            Command::Restore => "restore",
+        }
+    }
+}
+
 pub fn decide(video: &Video, command: Command) -> Result<Video, Refusal> {
     match (video, command) {
         (Video { is_deleted: true, .. }, Command::Restore) => Ok(Video { is_deleted: false, ..*video }),

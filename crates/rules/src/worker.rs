@@ -89,6 +89,19 @@ impl Worker {
     }
 }
 
+impl Command {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Command::Heartbeat { .. } => "heartbeat",
+            Command::Check { .. } => "check",
+            Command::Leave => "leave",
+            Command::Drain => "drain",
+            Command::Disable => "disable",
+            Command::Enable => "enable",
+        }
+    }
+}
+
 pub fn decide(worker: &Worker, command: Command, now: Millis) -> Result<Worker, Refusal> {
     match (worker.status, command) {
         (status, Command::Heartbeat { running, is_draining }) => Ok(Worker {

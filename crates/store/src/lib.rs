@@ -1,1 +1,94 @@
+//! Load, decide, save — on PostgreSQL and SQLite.
+//!
+//! A change of a task's state is decided by `rules` and saved by [`moves`], with its audit row, in one transaction.
+//! `db` alone knows that there are two engines; `dialect` that they differ in spelling.
+//!
+//! | who | files |
+//! | --- | --- |
+//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`key`], [`log`] |
+//! | a worker | [`claim`], [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
+//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
+//!
+//! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id. The lock on a task guards its
+//! executions.
+//!
+//! To add a query: write the statement as a constant in its noun's file, give `Store` a method named for what
+//! happens, and add the behaviour to `tests/conformance`.
 
+pub mod archive;
+mod audit;
+pub mod batch;
+pub mod cancel;
+pub mod claim;
+pub mod db;
+mod desk;
+pub mod detail;
+mod dialect;
+pub mod doctor;
+mod error;
+mod failpoint;
+pub mod history;
+pub mod job;
+pub mod judge;
+pub mod key;
+mod lane;
+pub mod log;
+pub mod migrate;
+mod moves;
+mod open;
+pub mod outbox;
+mod plan;
+pub mod recover;
+pub mod rerun;
+pub mod retry;
+pub mod settle;
+mod stage;
+pub mod submit;
+mod task;
+pub mod video;
+pub mod wake;
+pub mod why;
+pub mod word;
+pub mod worker;
+
+pub use db::{Clock, Step};
+pub use error::{Error, Refusal, Result};
+pub use open::{Location, Options};
+
+use db::Db;
+use std::sync::Arc;
+use wake::Wake;
+
+/// The database, and everything that may be done to it. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    db: Db,
+    options: Arc<Options>,
+    wake: Wake,
+}
+
+impl Store {
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        self.db.is_postgres()
+    }
+}
+
+/// For tests that look over the store's shoulder and for the failpoints of other crates.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::failpoint::reached;
+
+    impl crate::Store {
+        pub fn db(&self) -> &crate::db::Db {
+            &self.db
+        }
+    }
+}

@@ -1,1 +1,13 @@
+//! What passes between a worker and its desk.
+//!
+//! [`Desk`] is all a worker knows of the rest of the system: five verbs about work (claim, renew, progress, commit,
+//! fail) and two about itself (register, heartbeat). The store is a desk; over HTTP, a server is one.
 
+mod desk;
+mod word;
+
+pub use desk::{Desk, Error};
+pub use word::{
+    Answer, Assignment, Commit, Failure, Heartbeat, Hello, Kind, Progress, Proof, Publication, Rendition,
+    Renewal, StepRecord, Usage,
+};

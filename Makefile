@@ -1,0 +1,48 @@
+SHELL := /bin/bash
+# Where rustup puts the tools, for shells that have not heard of it yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+# How long `make chaos` goes on. SEED repeats a run.
+SECONDS ?= 600
+SEED ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint demo bench chaos clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+build: ## Build the program, for use: target/release/vodmill
+	@scripts/install-missing build
+	cargo build --release -p vodmill --locked
+
+test: ## Check format and lints, then run all tests, on a PostgreSQL and a PgBouncer of their own
+	@scripts/install-missing test
+	@scripts/with-services scripts/run-tests
+
+lint: ## Check format, lints and shell scripts
+	@scripts/install-missing lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	shellcheck .ci/run bench/*.sh scripts/*
+
+ifdef VIDEO
+demo:
+	@scripts/demo
+else
+demo: build ## Take a job through all its stages on this machine
+	@scripts/demo
+endif
+
+bench: build ## Measure the queue on both engines; keeps the figures in bench/results
+	@scripts/install-missing bench
+	@scripts/with-services bench/queue.sh
+
+chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a run
+	@scripts/install-missing test
+	@VODMILL_CHAOS_SECONDS='$(SECONDS)' $(if $(SEED),VODMILL_CHAOS_SEED='$(SEED)') \
+	  scripts/with-services cargo test -p vodmill --test chaos --locked -- --ignored --nocapture
+
+clean: ## Remove what building and the demo left
+	cargo clean
+	rm -rf vodmill-data/demo

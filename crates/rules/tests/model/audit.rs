@@ -1,0 +1,205 @@
+//! Looks at one transaction from outside: is each difference between two worlds explained by one event, and is
+//! each event a move the documents allow? The table here is written by hand, from 000 and 002, and knows nothing
+//! of the rules' code.
+
+use crate::action::Action;
+use crate::config::Config;
+use crate::world::{At, Job, NOW, TaskRow, World};
+use rules::execution::Status::{self, Aborted, Committed, Done, InProgress, Leased};
+use rules::failure;
+use rules::job;
+use rules::task::Name::{self, Error, New, Ready, Running};
+use rules::task::Role::{self, Orchestrator, Worker};
+use rules::task::{Event, State, Task};
+
+/// What can be wrong with a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Breach {
+    IllegalMove,
+    WrongRole,
+    Unaudited,
+    CommitLost,
+    CommitWithoutLease,
+    LiveLeaseTaken,
+    Miscounted,
+    JobAgainstItsTable,
+    ClaimedWhileClosed,
+}
+
+type Move = (&'static str, Role, Name, Name, Option<(Option<Status>, Status)>);
+
+/// Who may move a task from where to where, and what that does to its execution.
+const LEGAL: &[Move] = &[
+    ("advance", Orchestrator, New, Ready, None),
+    ("claim", Worker, Ready, Running, Some((None, Leased))),
+    ("start", Worker, Running, Running, Some((Some(Leased), InProgress))),
+    ("renew", Worker, Running, Running, None),
+    ("commit", Worker, Running, Name::Done, Some((Some(InProgress), Committed))),
+    ("fail", Worker, Running, Error, Some((Some(Leased), Aborted))),
+    ("fail", Worker, Running, Error, Some((Some(InProgress), Aborted))),
+    ("settle", Orchestrator, Name::Done, Name::Done, Some((Some(Committed), Done))),
+    ("recover", Orchestrator, Running, Ready, Some((Some(Leased), Aborted))),
+    ("recover", Orchestrator, Running, Ready, Some((Some(InProgress), Aborted))),
+    ("recover", Orchestrator, Running, Error, Some((Some(Leased), Aborted))),
+    ("recover", Orchestrator, Running, Error, Some((Some(InProgress), Aborted))),
+    ("retry", Orchestrator, Error, Ready, None),
+    ("judge", Orchestrator, Error, Error, None),
+    ("rerun", Orchestrator, Error, Ready, None),
+    ("withdraw", Orchestrator, Ready, New, None),
+    ("withdraw", Orchestrator, Running, New, Some((Some(Leased), Aborted))),
+    ("withdraw", Orchestrator, Running, New, Some((Some(InProgress), Aborted))),
+    ("withdraw", Orchestrator, Error, Error, None),
+];
+
+pub fn find_breach(
+    config: &Config,
+    before: &World,
+    after: &World,
+    events: &[(At, Event)],
+    action: &Action,
+) -> Option<Breach> {
+    let of_events = events.iter().find_map(|(at, event)| {
+        let (before, after) = (before.at(*at), after.at(*at));
+        illegal(event, before, after, action).or_else(|| miscounted(event, &before.task, &after.task))
+    });
+    of_events
+        .or_else(|| unexplained(config, before, after, events, action))
+        .or_else(|| before.tasks().find_map(|(at, row)| commit_lost(row, after.at(at))))
+        .or_else(|| jobs_against_their_table(config, before, after, action))
+        .or_else(|| claimed_while_closed(before, action))
+}
+
+fn illegal(event: &Event, before: &TaskRow, after: &TaskRow, action: &Action) -> Option<Breach> {
+    let told: Move = (event.command, event.role, event.from, event.to, event.execution);
+    let names = (before.task.state.name(), after.task.state.name());
+    let lease_was_live = match &before.task.state {
+        State::Running { lease, .. } => lease.is_live(NOW),
+        State::New | State::Ready { .. } | State::Done { .. } | State::Error { .. } => false,
+    };
+    if action.role() != Some(event.role) {
+        Some(Breach::WrongRole)
+    } else if !LEGAL.contains(&told) || (event.from, event.to) != names {
+        Some(Breach::IllegalMove)
+    } else if event.command == "commit" && !(lease_was_live && is_word_of_holder(action, &before.task)) {
+        Some(Breach::CommitWithoutLease)
+    } else if event.command == "recover" && lease_was_live {
+        Some(Breach::LiveLeaseTaken)
+    } else {
+        None
+    }
+}
+
+fn is_word_of_holder(action: &Action, task: &Task) -> bool {
+    match (action, &task.state) {
+        (Action::Deliver { letter, .. }, State::Running { lease, .. }) => letter.token == lease.token,
+        _ => false,
+    }
+}
+
+/// A claim counts an attempt and raises the fence; only work given back or withdrawn takes the attempt back, and
+/// only a person's retry begins a new count.
+fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
+    let ended_without_counting =
+        matches!(event.failure, Some(failure::Kind::Drained | failure::Kind::Withdrawn));
+    let attempts = match event.command {
+        "claim" => before.attempts + 1,
+        "rerun" => 0,
+        _ if ended_without_counting => before.attempts - 1,
+        _ => before.attempts,
+    };
+    let fence = before.fence.0 + i64::from(event.command == "claim");
+    let is_failure_told = event.failure.is_some() == matches!(event.execution, Some((_, Aborted)));
+    let is_right =
+        (attempts, fence, before.max_attempts) == (after.attempts, after.fence.0, after.max_attempts);
+    (!is_right || !is_failure_told).then_some(Breach::Miscounted)
+}
+
+/// Each task that differs must have exactly one event, and a new one must come from a plan settled just now.
+fn unexplained(
+    config: &Config,
+    before: &World,
+    after: &World,
+    events: &[(At, Event)],
+    action: &Action,
+) -> Option<Breach> {
+    let is_explained = |(at, row): (At, &TaskRow)| {
+        let mut told = events.iter().filter(|(of, _)| *of == at).map(|(_, event)| event.command);
+        let old = before.jobs[at.job].stages[at.stage].tasks.get(at.task);
+        match (old, told.next(), told.next()) {
+            (None, None, _) => row.task.state == State::New && is_expanded_now(config, events, at),
+            // Time and death change no state: only how old a lease is, and whether its owner lives.
+            (Some(old), None, _) if matches!(action, Action::Tick | Action::Restart { .. }) => {
+                is_same(old, row)
+            }
+            (Some(old), None, _) => old == row,
+            (Some(old), Some(command), None) => old != row || command == "renew",
+            (None, Some(_), _) | (Some(_), Some(_), Some(_)) => false,
+        }
+    };
+    let none_vanished = before.tasks().count() <= after.tasks().count();
+    (!none_vanished || !after.tasks().all(is_explained)).then_some(Breach::Unaudited)
+}
+
+fn is_expanded_now(config: &Config, events: &[(At, Event)], at: At) -> bool {
+    let plan = config.jobs[at.job].0[at.stage].stage.expands;
+    events.iter().any(|(of, event)| of.job == at.job && Some(of.stage) == plan && event.command == "settle")
+}
+
+fn is_same(old: &TaskRow, new: &TaskRow) -> bool {
+    let essence = |row: &TaskRow| {
+        let state = &row.task.state;
+        (state.name(), state.execution(), row.task.attempts, row.task.max_attempts, row.effects.clone())
+    };
+    essence(old) == essence(new)
+}
+
+/// Once committed, always committed: by the same execution, with the same effect.
+fn commit_lost(before: &TaskRow, after: &TaskRow) -> Option<Breach> {
+    let State::Done { token, execution } = &before.task.state else { return None };
+    let is_kept = match &after.task.state {
+        State::Done { token: now, execution: then } => token == now && (execution == then || *then == Done),
+        State::New | State::Ready { .. } | State::Running { .. } | State::Error { .. } => false,
+    };
+    (!is_kept || before.effects != after.effects).then_some(Breach::CommitLost)
+}
+
+/// What a job's tasks make of it must be a move that its own table knows.
+fn jobs_against_their_table(
+    config: &Config,
+    before: &World,
+    after: &World,
+    action: &Action,
+) -> Option<Breach> {
+    let is_legal = |number: usize, old: &Job, new: &Job| {
+        let (from, to) = (old.state(&config.jobs[number]), new.state(&config.jobs[number]));
+        if *action == (Action::Rerun { job: number }) {
+            job::decide(from, job::Command::Retry).is_ok_and(|fresh| is_job_move(fresh, to))
+        } else {
+            is_job_move(from, to)
+        }
+    };
+    let mut jobs = before.jobs.iter().zip(&after.jobs).enumerate();
+    (!jobs.all(|(number, (old, new))| is_legal(number, old, new))).then_some(Breach::JobAgainstItsTable)
+}
+
+fn is_job_move(from: job::State, to: job::State) -> bool {
+    let command = match (to, to.phase()) {
+        (_, Some(phase)) => job::Command::Enter(phase),
+        (job::State::Completed, None) => job::Command::Complete,
+        (job::State::Failed, None) => job::Command::Fail,
+        (job::State::Cancelled, None) => job::Command::Cancel,
+        (_, None) => job::Command::Lose,
+    };
+    from == to || job::decide(from, command) == Ok(to)
+}
+
+fn claimed_while_closed(before: &World, action: &Action) -> Option<Breach> {
+    match action {
+        Action::Claim { process, at, .. } => {
+            let is_open = before.jobs[at.job].outcome.is_none();
+            let may_claim = before.processes[*process].row.may_claim().is_ok();
+            (!is_open || !may_claim).then_some(Breach::ClaimedWhileClosed)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,159 @@
+//! What an action makes of the world.
+
+use crate::action::{Action, Duty};
+use crate::config::Config;
+use crate::flaw::Flaw;
+use crate::names::fresh_token;
+use crate::transaction::Transaction;
+use crate::world::{At, Claim, Letter, NOW, Process, Step, TICK, Word, World, worker_id};
+use rules::backoff::{Backoff, Jitter};
+use rules::lease::Terms;
+use rules::task::{Command, Name, Refusal};
+use rules::{execution, worker};
+
+/// The world after `action`; none where nothing would change.
+pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World> {
+    let mut tx = Transaction::begin(config, before);
+    match *action {
+        Action::Tick => tx.world.tick(config),
+        Action::Release { job } => release(config, &mut tx, job),
+        Action::Duty { at, duty: Duty::Settle } => settle(config, &mut tx, at).ok()?,
+        Action::Duty { at, duty } => tx.say(at, &duty.command()).ok()?,
+        Action::Cancel { job } => cancel(config, &mut tx, job),
+        Action::Rerun { job } => rerun(config, &mut tx, job),
+        Action::Claim { process, at, is_heard } => claim(config, &mut tx, process, at, is_heard).ok()?,
+        Action::Say { process, word } => say(&mut tx.world, process, word),
+        Action::Restart { process } => tx.world.replace(process),
+        Action::Deliver { letter, stays } => deliver(&mut tx, letter, stays),
+        Action::Lose { letter } => tx.world.mail.retain(|other| *other != letter),
+        Action::Fleet { process, command } => {
+            let row = &mut tx.world.processes[process].row;
+            *row = worker::decide(row, command, NOW).ok()?;
+        }
+    }
+    let after = tx.commit(action);
+    (after != *before).then_some(after)
+}
+
+/// A stage without tasks is finished by its release, so the orchestrator asks again until nothing is due.
+fn release(config: &Config, tx: &mut Transaction, job: usize) {
+    loop {
+        let due = tx.world.jobs[job].releasable(&config.jobs[job]);
+        if due.is_empty() {
+            return;
+        }
+        for stage in due {
+            tx.world.jobs[job].stages[stage].is_released = true;
+            for task in 0..tx.world.jobs[job].stages[stage].tasks.len() {
+                let at = At { job, stage, task };
+                if tx.world.at(at).task.state.name() == Name::New {
+                    tx.say(at, &Command::Advance).expect("a NEW task can be advanced");
+                }
+            }
+        }
+    }
+}
+
+/// A plan's commit is settled by creating the tasks it speaks of.
+fn settle(config: &Config, tx: &mut Transaction, at: At) -> Result<(), Refusal> {
+    tx.say(at, &Command::Settle)?;
+    let is_closed = tx.world.jobs[at.job].outcome.is_some();
+    if is_closed && matches!(config.flaw, Flaw::ForgetsToExpand) {
+        return Ok(());
+    }
+    for (row, part) in tx.world.jobs[at.job].stages.iter_mut().zip(&config.jobs[at.job].0) {
+        if part.stage.expands == Some(at.stage) {
+            row.expand(part, config.max_attempts);
+        }
+    }
+    Ok(())
+}
+
+/// What is committed cannot be cancelled: it is settled first, and a job that is complete by that stays so.
+fn cancel(config: &Config, tx: &mut Transaction, job: usize) {
+    if !matches!(config.flaw, Flaw::CancelsWhatIsPublished) {
+        let tasks: Vec<At> = tx.world.jobs[job].tasks(job).map(|(at, _)| at).collect();
+        for at in tasks {
+            let _: Result<(), Refusal> = settle(config, tx, at);
+        }
+    }
+    let state = tx.world.jobs[job].state(&config.jobs[job]);
+    tx.world.jobs[job].is_cancelled = rules::job::decide(state, rules::job::Command::Cancel).is_ok();
+}
+
+/// What failed begins anew; what was withdrawn is released again. Optional work that was given up stays so, for
+/// later stages may have done without it.
+fn rerun(config: &Config, tx: &mut Transaction, job: usize) {
+    for (stage, part) in config.jobs[job].0.iter().enumerate() {
+        let reopens = !part.is_optional || matches!(config.flaw, Flaw::ReopensGivenUpWork);
+        for task in 0..tx.world.jobs[job].stages[stage].tasks.len() {
+            let at = At { job, stage, task };
+            match tx.world.at(at).task.state.name() {
+                Name::Error if reopens => {
+                    tx.say(at, &Command::Rerun).expect("the job is closed, its errors final")
+                }
+                Name::New => tx.world.jobs[job].stages[stage].is_released = false,
+                Name::Ready | Name::Running | Name::Done | Name::Error => {}
+            }
+        }
+    }
+}
+
+fn claim(
+    config: &Config,
+    tx: &mut Transaction,
+    process: usize,
+    at: At,
+    is_heard: bool,
+) -> Result<(), Refusal> {
+    let token = fresh_token(&mut tx.world);
+    let terms = Terms { length: TICK, stall: config.stall, deadline: None };
+    tx.say(at, &Command::Claim { worker: worker_id(process), token, terms })?;
+    if is_heard {
+        tx.world.processes[process].claim = Some(Claim { at, token, step: Step::Leased });
+    }
+    Ok(())
+}
+
+fn say(world: &mut World, process: usize, word: Word) {
+    let Some(claim) = &mut world.processes[process].claim else { return };
+    if matches!(word, Word::Commit | Word::Fail(_)) {
+        claim.step = Step::Reporting(word);
+    }
+    world.mail.push(Letter { at: claim.at, word, from: process, token: claim.token });
+}
+
+fn deliver(tx: &mut Transaction, letter: Letter, stays: bool) {
+    let answer = tx.say(letter.at, &command(letter));
+    if !stays {
+        tx.world.mail.retain(|other| *other != letter);
+        hear(&mut tx.world.processes[letter.from], letter, answer);
+    }
+}
+
+pub fn command(letter: Letter) -> Command {
+    let token = letter.token;
+    match letter.word {
+        Word::Start => Command::Start { token },
+        Word::Renew { progress } => Command::Renew { token, progress, length: TICK },
+        Word::Commit => Command::Commit { token },
+        Word::Fail(kind) => {
+            Command::Fail { token, kind, backoff: Backoff { initial: TICK, max: TICK }, jitter: Jitter(500) }
+        }
+    }
+}
+
+/// A process learns what became of its word. One that has lost its lease stops; one whose lease has only run
+/// out says `renew`, and then the same again.
+fn hear(process: &mut Process, letter: Letter, answer: Result<(), Refusal>) {
+    let Some(claim) = process.claim.as_mut().filter(|claim| claim.token == letter.token) else { return };
+    match (letter.word, answer) {
+        (Word::Start, Ok(()) | Err(Refusal::Execution(execution::Refusal::AlreadyStarted))) => {
+            if claim.step == Step::Leased {
+                claim.step = Step::Working;
+            }
+        }
+        (Word::Renew { .. }, Ok(())) | (_, Err(Refusal::LeaseExpired)) => {}
+        (Word::Commit | Word::Fail(_), Ok(())) | (_, Err(_)) => process.claim = None,
+    }
+}

@@ -1,0 +1,119 @@
+//! The audit log: one row for each move, written with it, never changed.
+
+use crate::db::Tx;
+use crate::error::Result;
+use rules::task::Event;
+use rules::{JobId, Millis, TaskId, WorkerId};
+use serde::Serialize;
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct AuditRow {
+    at: i64,
+    job_id: Option<i64>,
+    task_id: Option<i64>,
+    fence: Option<i64>,
+    worker_id: Option<String>,
+    role: &'static str,
+    command: &'static str,
+    from_state: Option<&'static str>,
+    to_state: Option<&'static str>,
+    from_execution: Option<&'static str>,
+    to_execution: Option<&'static str>,
+    failure: Option<&'static str>,
+    note: Option<String>,
+}
+
+impl AuditRow {
+    /// A move of a task. `worker` is the holder of the lease it is about, whoever made the move.
+    pub fn of_task(
+        id: TaskId,
+        fence: i64,
+        event: Event,
+        worker: Option<WorkerId>,
+        note: Option<String>,
+        now: Millis,
+    ) -> Self {
+        AuditRow {
+            at: now.0,
+            job_id: Some(id.job().0),
+            task_id: Some(id.0),
+            fence: (fence > 0).then_some(fence),
+            worker_id: worker.map(|worker| worker.to_string()),
+            role: event.role.as_str(),
+            command: event.command,
+            from_state: Some(event.from.as_str()),
+            to_state: Some(event.to.as_str()),
+            from_execution: event.execution.and_then(|(from, _)| from).map(|status| status.as_str()),
+            to_execution: event.execution.map(|(_, to)| to.as_str()),
+            failure: event.failure.map(|kind| kind.as_str()),
+            note,
+        }
+    }
+
+    /// Something a person or the orchestrator did to a job.
+    pub fn of_job(
+        job: JobId,
+        role: &'static str,
+        command: &'static str,
+        note: Option<String>,
+        now: Millis,
+    ) -> Self {
+        AuditRow { at: now.0, job_id: Some(job.0), role, command, note, ..AuditRow::default() }
+    }
+
+    pub fn between(self, from: rules::job::State, to: rules::job::State) -> Self {
+        AuditRow { from_state: Some(from.as_str()), to_state: Some(to.as_str()), ..self }
+    }
+
+    /// Something that happened to a video.
+    pub fn of_video(
+        job: Option<JobId>,
+        role: &'static str,
+        command: &'static str,
+        note: String,
+        now: Millis,
+    ) -> Self {
+        AuditRow {
+            at: now.0,
+            job_id: job.map(|job| job.0),
+            role,
+            command,
+            note: Some(note),
+            ..AuditRow::default()
+        }
+    }
+
+    /// A change of a worker's status.
+    pub fn of_worker(
+        worker: WorkerId,
+        role: &'static str,
+        command: &'static str,
+        between: (rules::worker::Status, rules::worker::Status),
+        now: Millis,
+    ) -> Self {
+        AuditRow {
+            at: now.0,
+            worker_id: Some(worker.to_string()),
+            role,
+            command,
+            from_state: Some(between.0.as_str()),
+            to_state: Some(between.1.as_str()),
+            ..AuditRow::default()
+        }
+    }
+}
+
+const INSERT: &str = "
+INSERT INTO audit (at, job_id, task_id, fence, worker_id, role, command, from_state, to_state, from_execution,
+                   to_execution, failure, note)
+SELECT r.at, r.job_id, r.task_id, r.fence, r.worker_id, r.role, r.command, r.from_state, r.to_state, r.from_execution,
+       r.to_execution, r.failure, r.note
+FROM json_to_recordset($1::json) AS r(at BIGINT, job_id BIGINT, task_id BIGINT, fence BIGINT, worker_id TEXT, role TEXT,
+     command TEXT, from_state TEXT, to_state TEXT, from_execution TEXT, to_execution TEXT, failure TEXT, note TEXT)";
+
+pub(crate) async fn insert(tx: &mut Tx, rows: &[AuditRow]) -> Result<()> {
+    if !rows.is_empty() {
+        tx.query(INSERT).rows(rows).execute().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Claiming: a short transaction that leases tasks; the expensive work is outside it.
+
+use crate::Store;
+use crate::db::{Step, Tx, again};
+use crate::error::Result;
+use crate::lane::{self, OpenLane};
+use crate::moves::{Moves, Words};
+use crate::task::{Loaded, TaskRow};
+use rules::lease::Terms;
+use rules::task::Command;
+use rules::{Fence, JobId, Millis, TaskId, Token, WorkerId};
+use serde::Serialize;
+use std::collections::HashMap;
+use wire::{Assignment, Proof};
+
+/// How many tasks one claim may take.
+pub const MAX_BATCH: u32 = 1000;
+
+const READY_IN_LANE: &str = "
+SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+WHERE lane_id = $1 AND queued_at IS NOT NULL AND queued_at <= $2
+ORDER BY priority DESC, queued_at, id LIMIT $3
+FOR UPDATE SKIP LOCKED";
+
+/// The best of one lane without a lock, to be compared with the best of others.
+const PEEK_LANE: &str = "
+SELECT id, priority, queued_at FROM task
+WHERE lane_id = $1 AND queued_at IS NOT NULL AND queued_at <= $2
+ORDER BY priority DESC, queued_at, id LIMIT $3";
+
+const LOCK_READY: &str = "
+SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN task t ON t.id = r.id
+WHERE t.queued_at IS NOT NULL
+FOR UPDATE OF t SKIP LOCKED";
+
+const WORK: &str = "
+SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.timeout_ms, s.stall_ms
+FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT)
+JOIN stage s ON s.job_id = r.job_id AND s.position = r.position";
+
+const INPUTS: &str = "
+SELECT i.task_id, i.input
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN task_input i ON i.task_id = r.id";
+
+#[derive(Serialize, PartialEq, Eq, Hash, Clone, Copy, PartialOrd, Ord)]
+struct StageKey {
+    job_id: i64,
+    position: i64,
+}
+
+#[derive(sqlx::FromRow, Clone)]
+struct WorkRow {
+    job_id: i64,
+    position: i64,
+    name: String,
+    kind: String,
+    payload: String,
+    timeout_ms: Option<i64>,
+    stall_ms: Option<i64>,
+}
+
+impl Store {
+    /// Leases up to `max` READY tasks to `worker`: priority 10 first, then the oldest.
+    pub async fn claim(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
+        again(|| self.claim_once(worker, max.min(MAX_BATCH))).await
+    }
+
+    async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
+        let mut tx = self.db.write(Step::Claim).await?;
+        let lanes = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
+        let rows = take(&mut tx, &lanes, max.into()).await?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        tx.relax().await?;
+        let work = stages_of(&mut tx, &rows).await?;
+        let inputs = inputs_of(&mut tx, &rows).await?;
+
+        let mut moves = Moves::new(tx.now());
+        let mut assignments = Vec::with_capacity(rows.len());
+        for row in rows {
+            let mut loaded = Loaded::new(row, None)?;
+            let stage = StageKey { job_id: loaded.id.job().0, position: loaded.row.stage };
+            let Some(stage) = work.get(&stage) else { continue };
+            let token = Token(rand::random_range(1..i64::MAX));
+            let claim = Command::Claim { worker, token, terms: self.terms(stage, tx.now()) };
+            if moves.make(&mut loaded, &claim, Words::default()).is_ok() {
+                assignments.push(self.assignment(&loaded, token, stage, inputs.get(&loaded.id.0))?);
+            }
+        }
+        moves.save(&mut tx).await?;
+        tx.commit().await?;
+        Ok(assignments)
+    }
+
+    /// Whether a claim by `worker` would find anything now. Takes no lock.
+    pub async fn has_work(&self, worker: WorkerId) -> Result<bool> {
+        let mut tx = self.db.read().await?;
+        for lane in lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await? {
+            if !peek(&mut tx, lane, 1).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn terms(&self, stage: &WorkRow, now: Millis) -> Terms {
+        Terms {
+            length: self.options.lease,
+            stall: stage.stall_ms.map(Millis),
+            deadline: stage.timeout_ms.map(|timeout| now + Millis(timeout)),
+        }
+    }
+
+    fn assignment(
+        &self,
+        loaded: &Loaded,
+        token: Token,
+        stage: &WorkRow,
+        input: Option<&String>,
+    ) -> Result<Assignment> {
+        Ok(Assignment {
+            proof: Proof { task: loaded.id, fence: Fence(loaded.task.fence.0), token },
+            job: JobId(stage.job_id),
+            stage: stage.name.clone(),
+            kind: stage.kind.clone(),
+            payload: serde_json::from_str(&stage.payload)?,
+            segment: loaded.row.segment,
+            input: input.map(|input| serde_json::from_str(input)).transpose()?,
+            attempt: loaded.task.attempts,
+            max_attempts: loaded.task.max_attempts,
+            lease_ms: self.options.lease.0,
+            timeout_ms: stage.timeout_ms,
+            stall_ms: stage.stall_ms,
+        })
+    }
+}
+
+/// Locks the best READY tasks over all `lanes`. One lane, the usual case, needs one statement; its index gives the
+/// order, whatever the backlog.
+async fn take(tx: &mut Tx, lanes: &[OpenLane], max: i64) -> Result<Vec<TaskRow>> {
+    if let [lane] = lanes {
+        return tx.query(READY_IN_LANE).bind(lane.id).bind(lane.ready_before).bind(max).all().await;
+    }
+    let mut best = Vec::new();
+    for &lane in lanes {
+        best.extend(peek(tx, lane, max).await?);
+    }
+    best.sort_by_key(|&(id, priority, queued_at)| (-priority, queued_at, id));
+    if best.is_empty() {
+        return Ok(Vec::new());
+    }
+    tx.query(LOCK_READY).ids(best.iter().take(max as usize).map(|&(id, ..)| id)).all().await
+}
+
+async fn peek(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<(i64, i64, i64)>> {
+    tx.query(PEEK_LANE).bind(lane.id).bind(lane.ready_before).bind(max).all().await
+}
+
+async fn stages_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<StageKey, WorkRow>> {
+    let key = |row: &TaskRow| StageKey { job_id: TaskId(row.id).job().0, position: row.stage };
+    let mut keys: Vec<StageKey> = rows.iter().map(key).collect();
+    keys.sort();
+    keys.dedup();
+    let stages: Vec<WorkRow> = tx.query(WORK).rows(&keys).all().await?;
+    let keyed = |stage: WorkRow| (StageKey { job_id: stage.job_id, position: stage.position }, stage);
+    Ok(stages.into_iter().map(keyed).collect())
+}
+
+async fn inputs_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<i64, String>> {
+    Ok(tx
+        .query(INPUTS)
+        .ids(rows.iter().map(|row| row.id))
+        .all::<(i64, String)>()
+        .await?
+        .into_iter()
+        .collect())
+}

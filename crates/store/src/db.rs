@@ -1,0 +1,379 @@
+//! The facade over the two engines: the only place that knows there are two.
+//!
+//! It owns the two locks nobody may forget: [`Db::write`] takes SQLite's single write lock at once
+//! (`BEGIN IMMEDIATE`), and PostgreSQL's row locks stand in the statements (`FOR UPDATE`).
+
+use crate::error::{Error, Result};
+use crate::{dialect, failpoint};
+use rules::Millis;
+use serde::Serialize;
+use sqlx::postgres::{PgPool, PgRow, Postgres};
+use sqlx::sqlite::{Sqlite, SqlitePool, SqliteRow};
+use sqlx::{FromRow, Transaction};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+#[derive(Clone)]
+pub struct Db {
+    pub(crate) pool: Pool,
+    pub(crate) clock: Clock,
+    /// Whether statements may outlive their transaction on the server: not behind a transaction-mode pooler.
+    pub(crate) keeps_statements: bool,
+}
+
+#[derive(Clone)]
+pub(crate) enum Pool {
+    Postgres(PgPool),
+    /// One connection writes, so that writers of one process queue here and not at the file's lock.
+    Sqlite {
+        writer: SqlitePool,
+        reader: SqlitePool,
+    },
+}
+
+/// Whose clock decides when a lease expires.
+#[derive(Clone, Default)]
+pub enum Clock {
+    #[default]
+    Database,
+    /// Turned by hand, in tests.
+    Manual(Arc<AtomicI64>),
+}
+
+/// Every durable step the store makes. Its name is its failpoint's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Submit,
+    Claim,
+    Progress,
+    Renew,
+    Commit,
+    Fail,
+    Settle,
+    Judge,
+    Retry,
+    Recover,
+    Cancel,
+    Rerun,
+    Register,
+    Heartbeat,
+    Offline,
+    Manage,
+    Video,
+    Publish,
+    Deliver,
+    Delivered,
+    Log,
+    Archive,
+    History,
+    Migrate,
+}
+
+impl Step {
+    pub const ALL: &'static [Step] = &[
+        Step::Submit,
+        Step::Claim,
+        Step::Progress,
+        Step::Renew,
+        Step::Commit,
+        Step::Fail,
+        Step::Settle,
+        Step::Judge,
+        Step::Retry,
+        Step::Recover,
+        Step::Cancel,
+        Step::Rerun,
+        Step::Register,
+        Step::Heartbeat,
+        Step::Offline,
+        Step::Manage,
+        Step::Video,
+        Step::Publish,
+        Step::Deliver,
+        Step::Delivered,
+        Step::Log,
+        Step::Archive,
+        Step::History,
+        Step::Migrate,
+    ];
+
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
+/// PostgreSQL: the clock, and what a transaction of ours must never do. A client that was stopped in the middle
+/// gives up its locks after a while; and keyed statements are never planned as scans, whatever stale statistics say.
+const BEGIN: &str = "
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT,
+       set_config('idle_in_transaction_session_timeout', '15000', TRUE),
+       set_config('lock_timeout', '10000', TRUE),
+       set_config('enable_seqscan', 'off', TRUE),
+       set_config('enable_hashjoin', 'off', TRUE),
+       set_config('enable_mergejoin', 'off', TRUE)";
+
+/// A lost claim only wastes a little work, for its token is random: it need not wait for the disk.
+const RELAX: &str = "SELECT set_config('synchronous_commit', 'off', TRUE)";
+
+impl Db {
+    /// Begins a read-decide-write transaction.
+    pub async fn write(&self, step: Step) -> Result<Tx> {
+        let mut tx = match &self.pool {
+            Pool::Postgres(pool) => self.tx(Inner::Postgres(pool.begin().await?), Some(step)),
+            Pool::Sqlite { writer, .. } => {
+                self.tx(Inner::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?), Some(step))
+            }
+        };
+        tx.now = self.now(&mut tx).await?;
+        Ok(tx)
+    }
+
+    /// Begins a snapshot that only reads.
+    pub async fn read(&self) -> Result<Tx> {
+        let mut tx = match &self.pool {
+            Pool::Postgres(pool) => {
+                let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+                self.tx(Inner::Postgres(pool.begin_with(snapshot).await?), None)
+            }
+            Pool::Sqlite { reader, .. } => self.tx(Inner::Sqlite(reader.begin().await?), None),
+        };
+        tx.now = self.now(&mut tx).await?;
+        Ok(tx)
+    }
+
+    fn tx(&self, inner: Inner, step: Option<Step>) -> Tx {
+        Tx { inner, step, now: Millis(0), keeps_statements: self.keeps_statements }
+    }
+
+    async fn now(&self, tx: &mut Tx) -> Result<Millis> {
+        let database = match tx.inner {
+            Inner::Postgres(_) if tx.step.is_some() => {
+                tx.query(BEGIN).one::<(i64, String, String, String, String, String)>().await?.0
+            }
+            Inner::Postgres(_) => {
+                tx.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT")
+                    .one::<(i64,)>()
+                    .await?
+                    .0
+            }
+            Inner::Sqlite(_) => machine_clock(),
+        };
+        Ok(match &self.clock {
+            Clock::Database => Millis(database),
+            Clock::Manual(hand) => Millis(hand.load(Ordering::SeqCst)),
+        })
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.pool, Pool::Postgres(_))
+    }
+}
+
+/// SQLite lives on one machine, so the machine's clock is the database's.
+fn machine_clock() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A transaction. Dropped without [`Tx::commit`], it never happened.
+pub struct Tx {
+    inner: Inner,
+    step: Option<Step>,
+    now: Millis,
+    keeps_statements: bool,
+}
+
+enum Inner {
+    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Transaction<'static, Sqlite>),
+}
+
+impl Tx {
+    /// The time at which this transaction decides.
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    pub fn query(&mut self, sql: &'static str) -> Query<'_> {
+        Query { tx: self, sql, values: Vec::new() }
+    }
+
+    /// Lets the commit return before it is on disk; see [`RELAX`].
+    pub async fn relax(&mut self) -> Result<()> {
+        match self.inner {
+            Inner::Postgres(_) => self.query(RELAX).one::<(String,)>().await.map(drop),
+            Inner::Sqlite(_) => Ok(()),
+        }
+    }
+
+    pub async fn commit(self) -> Result<()> {
+        let step = self.step.map(Step::name);
+        if let Some(step) = &step {
+            failpoint::reached(step, "before");
+        }
+        match self.inner {
+            Inner::Postgres(tx) => tx.commit().await?,
+            Inner::Sqlite(tx) => tx.commit().await?,
+        }
+        if let Some(step) = &step {
+            failpoint::reached(step, "after");
+        }
+        Ok(())
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.inner, Inner::Postgres(_))
+    }
+
+    /// Runs statements of one engine only: migrations and partitions.
+    pub(crate) async fn raw(&mut self, sql: &str) -> Result<()> {
+        let sql = sqlx::AssertSqlSafe(sql);
+        match &mut self.inner {
+            Inner::Postgres(tx) => sqlx::raw_sql(sql).execute(&mut **tx).await.map(drop)?,
+            Inner::Sqlite(tx) => sqlx::raw_sql(sql).execute(&mut **tx).await.map(drop)?,
+        }
+        Ok(())
+    }
+}
+
+/// A row both engines can give.
+pub trait Row: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin {}
+impl<T: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin> Row for T {}
+
+/// A value for a `$n`. NULLs are typed: PostgreSQL refuses what SQLite lets pass.
+#[derive(Debug, Clone)]
+pub enum Value {
+    Int(Option<i64>),
+    Text(Option<String>),
+    Bool(bool),
+}
+
+pub struct Query<'t> {
+    tx: &'t mut Tx,
+    sql: &'static str,
+    values: Vec<Value>,
+}
+
+macro_rules! run {
+    ($query:expr, $engine:ident, $sql:expr, $keeps:expr, $tx:ident => $call:expr) => {{
+        let mut bound = sqlx::query_as::<$engine, _>($sql).persistent($keeps);
+        for value in $query.values {
+            bound = match value {
+                Value::Int(int) => bound.bind(int),
+                Value::Text(text) => bound.bind(text),
+                Value::Bool(bool) => bound.bind(bool),
+            };
+        }
+        let $tx = bound;
+        $call
+    }};
+}
+
+impl Query<'_> {
+    pub fn bind(mut self, value: impl Into<Value>) -> Self {
+        self.values.push(value.into());
+        self
+    }
+
+    /// Binds a batch of rows, for `json_to_recordset`.
+    pub fn rows<T: Serialize>(self, rows: &[T]) -> Self {
+        let json = serde_json::to_string(rows).expect("rows of plain fields serialise");
+        self.bind(json)
+    }
+
+    /// Binds a list of ids, for `json_to_recordset($1::json) AS r(id BIGINT)`.
+    pub fn ids(self, ids: impl IntoIterator<Item = i64>) -> Self {
+        #[derive(Serialize)]
+        struct Key {
+            id: i64,
+        }
+        let keys: Vec<Key> = ids.into_iter().map(|id| Key { id }).collect();
+        self.rows(&keys)
+    }
+
+    pub async fn all<T: Row>(self) -> Result<Vec<T>> {
+        let keeps = self.tx.keeps_statements;
+        let rows = match &mut self.tx.inner {
+            Inner::Postgres(tx) => run!(self, Postgres, self.sql, keeps, q => q.fetch_all(&mut **tx).await?),
+            Inner::Sqlite(tx) => {
+                run!(self, Sqlite, dialect::sqlite(self.sql), true, q => q.fetch_all(&mut **tx).await?)
+            }
+        };
+        Ok(rows)
+    }
+
+    pub async fn optional<T: Row>(self) -> Result<Option<T>> {
+        Ok(self.all().await?.into_iter().next())
+    }
+
+    pub async fn one<T: Row>(self) -> Result<T> {
+        self.optional().await?.ok_or(Error::NotFound("row"))
+    }
+
+    /// Runs the statement; how many rows it changed.
+    pub async fn execute(self) -> Result<u64> {
+        let keeps = self.tx.keeps_statements;
+        macro_rules! run {
+            ($engine:ident, $sql:expr, $keeps:expr, $tx:expr) => {{
+                let mut bound = sqlx::query::<$engine>($sql).persistent($keeps);
+                for value in self.values {
+                    bound = match value {
+                        Value::Int(int) => bound.bind(int),
+                        Value::Text(text) => bound.bind(text),
+                        Value::Bool(bool) => bound.bind(bool),
+                    };
+                }
+                bound.execute(&mut **$tx).await?.rows_affected()
+            }};
+        }
+        Ok(match &mut self.tx.inner {
+            Inner::Postgres(tx) => run!(Postgres, self.sql, keeps, tx),
+            Inner::Sqlite(tx) => run!(Sqlite, dialect::sqlite(self.sql), true, tx),
+        })
+    }
+}
+
+macro_rules! into_value {
+    ($($type:ty => |$it:ident| $value:expr),+ $(,)?) => {$(
+        impl From<$type> for Value {
+            fn from($it: $type) -> Value { $value }
+        }
+    )+};
+}
+into_value! {
+    i64 => |it| Value::Int(Some(it)),
+    Option<i64> => |it| Value::Int(it),
+    Millis => |it| Value::Int(Some(it.0)),
+    Option<Millis> => |it| Value::Int(it.map(|at| at.0)),
+    rules::JobId => |it| Value::Int(Some(it.0)),
+    rules::TaskId => |it| Value::Int(Some(it.0)),
+    rules::VideoId => |it| Value::Int(Some(it.0)),
+    rules::GenerationId => |it| Value::Int(Some(it.0)),
+    rules::WorkerId => |it| Value::Text(Some(it.to_string())),
+    &str => |it| Value::Text(Some(it.to_owned())),
+    String => |it| Value::Text(Some(it)),
+    Option<String> => |it| Value::Text(it),
+    bool => |it| Value::Bool(it),
+}
+
+/// Runs `attempt` again while it only meets other transactions, so that no caller ever sees "deadlock detected",
+/// "could not serialize" or "database is locked".
+pub async fn again<T, F: Future<Output = Result<T>>>(mut attempt: impl FnMut() -> F) -> Result<T> {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let begun = std::time::Instant::now();
+    let mut wait = 1;
+    loop {
+        match attempt().await {
+            Err(Error::Contention(source)) if begun.elapsed() > PATIENCE => {
+                return Err(Error::Unavailable(source));
+            }
+            Err(Error::Contention(source)) => {
+                tracing::debug!(%source, "transaction met another, beginning it again");
+                tokio::time::sleep(Duration::from_millis(rand::random_range(1..=wait))).await;
+                wait = (wait * 2).min(100);
+            }
+            done => return done,
+        }
+    }
+}

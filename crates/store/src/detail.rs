@@ -1,0 +1,311 @@
+//! What there is to see of one job: its tasks, executions, steps, logs and audit trail.
+
+use crate::Store;
+use crate::error::{Error, Result};
+use rules::{ExecutionId, Fence, JobId, TaskId};
+use serde::Serialize;
+
+/// How many rows one listing gives.
+pub const MAX_ROWS: i64 = 10_000;
+
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct StageView {
+    pub name: String,
+    pub phase: String,
+    pub kind: String,
+    pub tasks: i64,
+    pub open: i64,
+    pub failed: i64,
+    pub running: i64,
+    pub is_expanded: bool,
+    pub is_released: bool,
+    pub is_optional: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TaskView {
+    pub id: TaskId,
+    pub stage: String,
+    pub segment: i64,
+    pub state: String,
+    pub attempts: i64,
+    pub max_attempts: i64,
+    pub failure: Option<String>,
+    pub due_at: Option<i64>,
+    pub updated_at: i64,
+    /// How far the running execution is, in thousandths.
+    pub permille: Option<i64>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ExecutionView {
+    pub id: ExecutionId,
+    pub worker: String,
+    pub status: String,
+    pub leased_at: i64,
+    pub started_at: Option<i64>,
+    pub committed_at: Option<i64>,
+    pub finished_at: Option<i64>,
+    pub lease_expires_at: i64,
+    pub failure: Option<String>,
+    pub error: Option<String>,
+    pub wall_ms: Option<i64>,
+    pub cpu_ms: Option<i64>,
+    pub peak_memory_bytes: Option<i64>,
+    pub bytes_in: Option<i64>,
+    pub bytes_out: Option<i64>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct StepView {
+    pub at: i64,
+    pub execution: ExecutionId,
+    pub kind: String,
+    pub command: String,
+    pub exit_code: Option<i64>,
+    pub signal: Option<i64>,
+    pub stdout_tail: String,
+    pub stderr_tail: String,
+    pub duration_ms: i64,
+    pub is_success: bool,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct LogView {
+    pub id: i64,
+    pub at: i64,
+    pub level: String,
+    pub stage: Option<String>,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct AuditView {
+    pub at: i64,
+    pub task: Option<TaskId>,
+    pub fence: Option<i64>,
+    pub role: String,
+    pub worker: Option<String>,
+    pub command: String,
+    pub from: Option<String>,
+    pub to: Option<String>,
+    pub from_execution: Option<String>,
+    pub to_execution: Option<String>,
+    pub failure: Option<String>,
+    pub note: Option<String>,
+}
+
+const STAGES: &str = "
+SELECT s.name, s.phase, s.kind, s.tasks, s.open, s.failed, s.is_expanded, s.is_released, s.is_optional,
+       (SELECT count(*) FROM task t WHERE t.id BETWEEN $2 AND $3 AND t.stage = s.position AND t.state = 'RUNNING')
+           AS running
+FROM stage s WHERE s.job_id = $1 ORDER BY s.position";
+
+const TASKS: &str = "
+SELECT t.id, s.name, t.segment, t.state, t.attempts, t.max_attempts, t.failure, t.due_at, t.updated_at, e.permille
+FROM task t
+JOIN stage s ON s.job_id = $1 AND s.position = t.stage
+LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
+WHERE t.id BETWEEN $2 AND $3
+ORDER BY t.id LIMIT $4";
+
+const EXECUTIONS: &str = "
+SELECT task_id, fence, worker_id, status, leased_at, started_at, committed_at, finished_at, lease_expires_at, failure,
+       error, wall_ms, cpu_ms, peak_memory_bytes, bytes_in, bytes_out
+FROM execution WHERE task_id BETWEEN $1 AND $2
+ORDER BY task_id, fence LIMIT $3";
+
+const STEPS: &str = "
+SELECT at, task_id, fence, kind, command, exit_code, signal, stdout_tail, stderr_tail, duration_ms, is_success, error
+FROM execution_step WHERE task_id BETWEEN $1 AND $2
+ORDER BY id LIMIT $3";
+
+const LOGS: &str = "
+SELECT id, at, level, stage, message FROM job_log
+WHERE job_id = $1 AND id > $2
+ORDER BY id LIMIT $3";
+
+/// A job's audit lies between its creation and its end, give or take: the time narrows the partitions.
+const AUDIT: &str = "
+SELECT at, task_id, fence, role, worker_id, command, from_state, to_state, from_execution, to_execution, failure, note
+FROM audit WHERE job_id = $1 AND at >= $2
+ORDER BY at, id LIMIT $3";
+
+type TaskRow = (i64, String, i64, String, i64, i64, Option<String>, Option<i64>, i64, Option<i64>);
+
+#[derive(sqlx::FromRow)]
+struct ExecutionRow {
+    task_id: i64,
+    fence: i64,
+    worker_id: String,
+    status: String,
+    leased_at: i64,
+    started_at: Option<i64>,
+    committed_at: Option<i64>,
+    finished_at: Option<i64>,
+    lease_expires_at: i64,
+    failure: Option<String>,
+    error: Option<String>,
+    wall_ms: Option<i64>,
+    cpu_ms: Option<i64>,
+    peak_memory_bytes: Option<i64>,
+    bytes_in: Option<i64>,
+    bytes_out: Option<i64>,
+}
+
+#[derive(sqlx::FromRow)]
+struct StepRow {
+    at: i64,
+    task_id: i64,
+    fence: i64,
+    kind: String,
+    command: String,
+    exit_code: Option<i64>,
+    signal: Option<i64>,
+    stdout_tail: String,
+    stderr_tail: String,
+    duration_ms: i64,
+    is_success: bool,
+    error: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct AuditRow {
+    at: i64,
+    task_id: Option<i64>,
+    fence: Option<i64>,
+    role: String,
+    worker_id: Option<String>,
+    command: String,
+    from_state: Option<String>,
+    to_state: Option<String>,
+    from_execution: Option<String>,
+    to_execution: Option<String>,
+    failure: Option<String>,
+    note: Option<String>,
+}
+
+impl Store {
+    pub async fn stages_of_job(&self, job: JobId) -> Result<Vec<StageView>> {
+        let (first, last) = TaskId::range(job);
+        let mut tx = self.db.read().await?;
+        let stages: Vec<StageView> = tx.query(STAGES).bind(job).bind(first).bind(last).all().await?;
+        if stages.is_empty() { Err(Error::NotFound("job")) } else { Ok(stages) }
+    }
+
+    pub async fn tasks_of_job(&self, job: JobId) -> Result<Vec<TaskView>> {
+        let (first, last) = TaskId::range(job);
+        let mut tx = self.db.read().await?;
+        let rows: Vec<TaskRow> =
+            tx.query(TASKS).bind(job).bind(first).bind(last).bind(MAX_ROWS).all().await?;
+        let task =
+            |(id, stage, segment, state, attempts, max_attempts, failure, due_at, updated_at, permille)| {
+                let id = TaskId(id);
+                TaskView {
+                    id,
+                    stage,
+                    segment,
+                    state,
+                    attempts,
+                    max_attempts,
+                    failure,
+                    due_at,
+                    updated_at,
+                    permille,
+                }
+            };
+        Ok(rows.into_iter().map(task).collect())
+    }
+
+    pub async fn executions_of_job(&self, job: JobId) -> Result<Vec<ExecutionView>> {
+        let (first, last) = TaskId::range(job);
+        let mut tx = self.db.read().await?;
+        let rows: Vec<ExecutionRow> =
+            tx.query(EXECUTIONS).bind(first).bind(last).bind(MAX_ROWS).all().await?;
+        Ok(rows.into_iter().map(ExecutionView::from).collect())
+    }
+
+    pub async fn steps_of_job(&self, job: JobId) -> Result<Vec<StepView>> {
+        let (first, last) = TaskId::range(job);
+        let mut tx = self.db.read().await?;
+        let rows: Vec<StepRow> = tx.query(STEPS).bind(first).bind(last).bind(MAX_ROWS).all().await?;
+        Ok(rows.into_iter().map(StepView::from).collect())
+    }
+
+    /// Log lines after the one with id `after`, oldest first: a tail asks again with the last it has seen.
+    pub async fn logs_of_job(&self, job: JobId, after: i64) -> Result<Vec<LogView>> {
+        let mut tx = self.db.read().await?;
+        tx.query(LOGS).bind(job).bind(after).bind(MAX_ROWS).all().await
+    }
+
+    pub async fn audit_of_job(&self, job: JobId) -> Result<Vec<AuditView>> {
+        let created_at = self.job(job).await?.created_at;
+        let mut tx = self.db.read().await?;
+        let rows: Vec<AuditRow> = tx.query(AUDIT).bind(job).bind(created_at).bind(MAX_ROWS).all().await?;
+        Ok(rows.into_iter().map(AuditView::from).collect())
+    }
+}
+
+fn execution(task: i64, fence: i64) -> ExecutionId {
+    ExecutionId { task: TaskId(task), fence: Fence(fence) }
+}
+
+impl From<ExecutionRow> for ExecutionView {
+    fn from(row: ExecutionRow) -> Self {
+        ExecutionView {
+            id: execution(row.task_id, row.fence),
+            worker: row.worker_id,
+            status: row.status,
+            leased_at: row.leased_at,
+            started_at: row.started_at,
+            committed_at: row.committed_at,
+            finished_at: row.finished_at,
+            lease_expires_at: row.lease_expires_at,
+            failure: row.failure,
+            error: row.error,
+            wall_ms: row.wall_ms,
+            cpu_ms: row.cpu_ms,
+            peak_memory_bytes: row.peak_memory_bytes,
+            bytes_in: row.bytes_in,
+            bytes_out: row.bytes_out,
+        }
+    }
+}
+
+impl From<StepRow> for StepView {
+    fn from(row: StepRow) -> Self {
+        StepView {
+            at: row.at,
+            execution: execution(row.task_id, row.fence),
+            kind: row.kind,
+            command: row.command,
+            exit_code: row.exit_code,
+            signal: row.signal,
+            stdout_tail: row.stdout_tail,
+            stderr_tail: row.stderr_tail,
+            duration_ms: row.duration_ms,
+            is_success: row.is_success,
+            error: row.error,
+        }
+    }
+}
+
+impl From<AuditRow> for AuditView {
+    fn from(row: AuditRow) -> Self {
+        AuditView {
+            at: row.at,
+            task: row.task_id.map(TaskId),
+            fence: row.fence,
+            role: row.role,
+            worker: row.worker_id,
+            command: row.command,
+            from: row.from_state,
+            to: row.to_state,
+            from_execution: row.from_execution,
+            to_execution: row.to_execution,
+            failure: row.failure,
+            note: row.note,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The doctor: recomputes every derived value and invariant on a live database, and changes nothing.
+//!
+//! Each check is one statement that returns what is off, and nothing on a healthy database.
+
+use crate::Store;
+use crate::db::Tx;
+use crate::error::Result;
+use crate::job::states_of;
+use rules::job::State;
+use rules::{JobId, TaskId};
+use serde::Serialize;
+
+/// Something that must not be.
+#[derive(Debug, Clone, Serialize, PartialEq, Eq)]
+pub struct Finding {
+    /// Which rule is broken.
+    pub check: &'static str,
+    pub subject: String,
+    pub what: String,
+}
+
+/// What the doctor looked at.
+#[derive(Debug, Clone, Serialize, Default)]
+pub struct Report {
+    pub checks: usize,
+    pub jobs: i64,
+    pub tasks: i64,
+    pub executions: i64,
+    pub findings: Vec<Finding>,
+}
+
+struct Check {
+    name: &'static str,
+    /// Returns (task or job id, what is off).
+    sql: &'static str,
+    subject: fn(i64) -> String,
+}
+
+fn task(id: i64) -> String {
+    format!("task {}", TaskId(id))
+}
+
+fn job(id: i64) -> String {
+    format!("job {id}")
+}
+
+fn video(id: i64) -> String {
+    format!("video {id}")
+}
+
+/// Findings shown for each check; more of the same tell nothing new.
+const MAX_FINDINGS: usize = 100;
+
+const CHECKS: &[Check] = &[
+    Check {
+        name: "a RUNNING task has a live execution, and only a RUNNING task has",
+        subject: task,
+        sql: "
+SELECT t.id, 'is ' || t.state || ' with execution ' || coalesce(e.fence || ' ' || e.status, 'none')
+FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.status IN ('LEASED', 'IN_PROGRESS')
+WHERE (t.state = 'RUNNING') <> (e.fence IS NOT NULL AND e.fence = t.fence)",
+    },
+    Check {
+        name: "a DONE task has exactly one commit, its latest execution, and only a DONE task has (INV_001)",
+        subject: task,
+        sql: "
+SELECT t.id, 'is ' || t.state || ' with committed execution ' || coalesce(CAST(e.fence AS TEXT), 'none')
+FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.committed_at IS NOT NULL
+WHERE (t.state = 'DONE') <> (e.fence IS NOT NULL AND e.fence = t.fence)",
+    },
+    Check {
+        name: "at most one execution of a task commits (INV_001)",
+        subject: task,
+        sql: "
+SELECT task_id, count(*) || ' executions are committed' FROM execution
+WHERE committed_at IS NOT NULL GROUP BY task_id HAVING count(*) > 1",
+    },
+    Check {
+        name: "executions are numbered without a gap, up to the task's fence",
+        subject: task,
+        sql: "
+SELECT t.id, 'has fence ' || t.fence || ' and ' || count(e.fence) || ' executions'
+FROM task t LEFT JOIN execution e ON e.task_id = t.id
+GROUP BY t.id, t.fence HAVING count(e.fence) <> t.fence OR max(e.fence) <> t.fence",
+    },
+    Check {
+        name: "attempts are the executions that count, since the last rerun at the most",
+        subject: task,
+        sql: "
+SELECT t.id, 'counts ' || t.attempts || ' attempts of ' || count(e.fence) || ' that count'
+FROM task t LEFT JOIN execution e
+    ON e.task_id = t.id AND coalesce(e.failure, '') NOT IN ('drained', 'withdrawn')
+GROUP BY t.id, t.attempts HAVING count(e.fence) < t.attempts",
+    },
+    Check {
+        name: "every execution has its task",
+        subject: task,
+        sql: "
+SELECT e.task_id, 'has execution ' || e.fence || ' and does not exist'
+FROM execution e LEFT JOIN task t ON t.id = e.task_id WHERE t.id IS NULL",
+    },
+    Check {
+        name: "every task has its stage",
+        subject: task,
+        sql: "
+SELECT t.id, 'is of stage ' || t.stage || ', which does not exist'
+FROM task t LEFT JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage WHERE s.job_id IS NULL",
+    },
+    Check {
+        name: "a stage counts its tasks",
+        subject: job,
+        sql: "
+SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.tasks || ' tasks and has ' || count(t.id)
+FROM stage s LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND t.stage = s.position
+GROUP BY s.job_id, s.position, s.name, s.tasks HAVING count(t.id) <> s.tasks",
+    },
+    Check {
+        name: "a stage counts what is open: all but the settled and, where optional, the failed",
+        subject: job,
+        sql: "
+SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.open || ' open tasks of ' || s.tasks || ', '
+       || count(e.fence) || ' are settled'
+FROM stage s
+LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND t.stage = s.position
+LEFT JOIN execution e ON e.task_id = t.id AND e.status = 'DONE'
+GROUP BY s.job_id, s.position, s.name, s.open, s.tasks, s.is_optional, s.failed
+HAVING s.open <> s.tasks - count(e.fence) - CASE WHEN s.is_optional THEN s.failed ELSE 0 END",
+    },
+    Check {
+        name: "a stage's tasks are NEW before its release and, in an open job, not after",
+        subject: task,
+        sql: "
+SELECT t.id, 'is ' || t.state || ' in stage ' || s.name || CASE WHEN s.is_released THEN ', released' ELSE ', not released' END
+FROM task t
+JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
+JOIN job j ON j.id = s.job_id
+WHERE (NOT s.is_released AND t.state <> 'NEW') OR (s.is_released AND t.state = 'NEW' AND j.outcome IS NULL)",
+    },
+    Check {
+        name: "an ended job has nothing READY, RUNNING or due",
+        subject: task,
+        sql: "
+SELECT t.id, 'is ' || t.state || ' in a job that is ' || j.outcome
+FROM task t JOIN job j ON j.id = t.id / 1048576
+WHERE j.outcome IS NOT NULL AND (t.state IN ('READY', 'RUNNING') OR t.due_at IS NOT NULL)",
+    },
+    Check {
+        name: "the audit explains each task's state: its last row leads there",
+        subject: task,
+        sql: "
+SELECT t.id, 'is ' || t.state || ', and its last audit row says ' || coalesce(a.to_state, 'nothing')
+FROM task t
+LEFT JOIN (SELECT task_id, max(id) AS last FROM audit WHERE task_id IS NOT NULL GROUP BY task_id) l ON l.task_id = t.id
+LEFT JOIN audit a ON a.id = l.last AND a.task_id = t.id
+WHERE t.updated_at >= (SELECT dropped_before FROM history WHERE name = 'audit')
+  AND coalesce(a.to_state, 'NEW') <> t.state",
+    },
+    Check {
+        name: "the audit has no gap: each row begins where the one before ended (INV_003)",
+        subject: task,
+        sql: "
+SELECT task_id, command || ' begins at ' || from_state || ', and the row before ended at ' || before FROM (
+    SELECT task_id, command, from_state, lag(to_state) OVER (PARTITION BY task_id ORDER BY id) AS before
+    FROM audit WHERE task_id IS NOT NULL
+) moves WHERE before <> from_state",
+    },
+    Check {
+        name: "the audit shows at most one commit of a task (INV_001)",
+        subject: task,
+        sql: "
+SELECT task_id, 'was committed ' || count(*) || ' times' FROM audit
+WHERE to_execution = 'COMMITTED' GROUP BY task_id HAVING count(*) > 1",
+    },
+    Check {
+        name: "a video points at a generation of its own",
+        subject: video,
+        sql: "
+SELECT v.id, 'points at generation ' || v.generation_id || ', which is not its own'
+FROM video v LEFT JOIN generation g ON g.id = v.generation_id AND g.video_id = v.id
+WHERE v.generation_id IS NOT NULL AND g.id IS NULL",
+    },
+    Check {
+        name: "a generation was committed by its task (INV_002)",
+        subject: task,
+        sql: "
+SELECT g.task_id, 'made generation ' || g.id || ' and is not committed'
+FROM generation g
+LEFT JOIN execution e ON e.task_id = g.task_id AND e.committed_at IS NOT NULL
+LEFT JOIN job_archive a ON a.job_id = g.job_id
+WHERE e.task_id IS NULL AND a.job_id IS NULL",
+    },
+];
+
+impl Store {
+    /// Looks at everything, in one snapshot.
+    pub async fn examine(&self) -> Result<Report> {
+        let mut tx = self.db.read().await?;
+        let mut report = Report { checks: CHECKS.len() + 1, ..Report::default() };
+        for check in CHECKS {
+            let found: Vec<(i64, String)> = tx.query(check.sql).all().await?;
+            report.findings.extend(found.into_iter().take(MAX_FINDINGS).map(|(id, what)| Finding {
+                check: check.name,
+                subject: (check.subject)(id),
+                what,
+            }));
+        }
+        report.findings.extend(wrong_outcomes(&mut tx).await?);
+        (report.jobs,) = tx.query("SELECT count(*) FROM job").one().await?;
+        (report.tasks,) = tx.query("SELECT count(*) FROM task").one().await?;
+        (report.executions,) = tx.query("SELECT count(*) FROM execution").one().await?;
+        Ok(report)
+    }
+}
+
+/// A job's outcome is stored for an index; it must be what its tasks say.
+async fn wrong_outcomes(tx: &mut Tx) -> Result<Vec<Finding>> {
+    const PAGE: &str = "SELECT id, outcome FROM job WHERE id > $1 ORDER BY id LIMIT 1000";
+    let mut findings = Vec::new();
+    let mut after = 0;
+    loop {
+        let page: Vec<(i64, Option<String>)> = tx.query(PAGE).bind(after).all().await?;
+        let Some(&(last, _)) = page.last() else { return Ok(findings) };
+        after = last;
+        let is_cancelled = |outcome: &Option<String>| outcome.as_deref() == Some(State::Cancelled.as_str());
+        let ids: Vec<_> = page.iter().map(|(id, outcome)| (JobId(*id), is_cancelled(outcome))).collect();
+        let states = states_of(tx, &ids).await?;
+        for (id, outcome) in page {
+            let Some(state) = states.get(&JobId(id)) else { continue };
+            let derived = state.is_final().then_some(state.as_str());
+            if outcome.as_deref() != derived {
+                findings.push(Finding {
+                    check: "a job's outcome follows from its tasks",
+                    subject: job(id),
+                    what: format!(
+                        "is stored as {}, and its tasks say {state}",
+                        outcome.as_deref().unwrap_or("open")
+                    ),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What can go wrong with a store, by what a caller does about it.
+
+use rules::{Unknown, job, spec, task, video, worker};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no such {0}")]
+    NotFound(&'static str),
+    #[error("idempotency key `{0}` was used for a different job; use a new key, or send the same job again")]
+    KeyReused(String),
+    #[error(
+        "the job was changed by someone else meanwhile (version {found}, not {expected}); look at it again"
+    )]
+    VersionMismatch { expected: i64, found: i64 },
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    #[error("{0}")]
+    BadSpec(#[from] spec::Bad),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("the API key is not known, or was revoked")]
+    BadKey,
+    #[error(
+        "the database has schema version {found}, and this program knows only up to {known}; \
+         use the newer program that made it"
+    )]
+    Newer { found: i64, known: i64 },
+    #[error("the database has schema version {found}, and this program needs {known}; run `vodmill migrate`")]
+    Older { found: i64, known: i64 },
+    #[error("the database cannot be written: {0}; check the file's and its folder's permissions")]
+    ReadOnly(String),
+    #[error("the disk that holds the database is full: {0}; make room and go on, nothing is lost")]
+    Full(String),
+    #[error("the database cannot be reached")]
+    Unavailable(#[source] sqlx::Error),
+    /// The same transaction, begun again, may pass. Never leaves the store.
+    #[error("the transaction met another")]
+    Contention(#[source] sqlx::Error),
+    #[error("the database holds something this program does not understand: {0}")]
+    Corrupt(#[from] Unknown),
+    #[error("the database holds malformed JSON: {0}")]
+    BadJson(#[from] serde_json::Error),
+    #[error("database")]
+    Database(#[source] sqlx::Error),
+}
+
+/// A no by the rules: not a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{0}")]
+    Task(#[from] task::Refusal),
+    #[error("{0}")]
+    Job(#[from] job::Refusal),
+    #[error("{0}")]
+    Video(#[from] video::Refusal),
+    #[error("{0}")]
+    Worker(#[from] worker::Refusal),
+}
+
+macro_rules! refusals {
+    ($($machine:ident),+) => {$(
+        impl From<$machine::Refusal> for Error {
+            fn from(refusal: $machine::Refusal) -> Self {
+                Error::Refused(refusal.into())
+            }
+        }
+    )+};
+}
+refusals!(task, job, video, worker);
+
+impl Error {
+    /// Whether the database is away, and the same call may succeed once it is back.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Error::Unavailable(_) | Error::Full(_))
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        let Some(database) = error.as_database_error() else {
+            return match error {
+                sqlx::Error::RowNotFound => Error::NotFound("row"),
+                sqlx::Error::Io(_)
+                | sqlx::Error::Tls(_)
+                | sqlx::Error::Protocol(_)
+                | sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed
+                | sqlx::Error::WorkerCrashed => Error::Unavailable(error),
+                other => Error::Database(other),
+            };
+        };
+        let message = database.message().to_owned();
+        let code = database.code().unwrap_or_default().into_owned();
+        if database.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
+            return sqlite(&code, message, error);
+        }
+        match code.as_str() {
+            // serialization failure, deadlock, lock not available in time
+            "40001" | "40P01" | "55P03" => Error::Contention(error),
+            "53100" => Error::Full(message),
+            "25006" => Error::ReadOnly(message),
+            // connection trouble, too many connections, shutting down, starting up, idle in transaction
+            code if code.starts_with("08") || code.starts_with("57P") => Error::Unavailable(error),
+            "53300" | "25P03" | "53400" => Error::Unavailable(error),
+            _ => Error::Database(error),
+        }
+    }
+}
+
+/// SQLite's extended codes carry the primary one in their low byte.
+fn sqlite(code: &str, message: String, error: sqlx::Error) -> Error {
+    match code.parse::<i64>().unwrap_or(0) & 0xff {
+        5 | 6 => Error::Contention(error),
+        8 => Error::ReadOnly(message),
+        13 => Error::Full(message),
+        10 | 14 => Error::Unavailable(error),
+        _ => Error::Database(error),
+    }
+}

@@ -1,0 +1,113 @@
+//! Judging final errors: what a task that failed for good means for its job.
+
+use crate::Store;
+use crate::db::{Step, Tx, again};
+use crate::error::Result;
+use crate::job;
+use crate::moves::{Moves, Words};
+use crate::settle::{advance, end};
+use crate::stage::{self, StageRow};
+use crate::task::{self, Busy, Loaded};
+use crate::wake::Topic;
+use rules::job::Outcome;
+use rules::task::{Command, Next, State};
+use rules::{JobId, TaskId};
+
+/// Tasks the orchestrator has to look at again: a backoff that is over, or a final error nobody has judged.
+const DUE: &str = "
+SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+WHERE due_at IS NOT NULL AND due_at <= $1
+ORDER BY due_at LIMIT $2";
+
+/// What one look at the due tasks found.
+#[derive(Debug, Clone, Default)]
+pub struct Due {
+    pub retries: Vec<TaskId>,
+    pub verdicts: Vec<TaskId>,
+}
+
+impl Store {
+    /// The tasks whose time has come, found without a lock.
+    pub async fn due(&self, max: i64) -> Result<Due> {
+        let mut tx = self.db.read().await?;
+        let now = tx.now();
+        let rows = tx.query(DUE).bind(now).bind(max).all().await?;
+        let mut due = Due::default();
+        for row in rows {
+            let task = Loaded::new(row, None)?;
+            match task.task.state {
+                State::Error { next: Next::RetryAt(_), .. } => due.retries.push(task.id),
+                State::Error { next: Next::Unjudged, .. } => due.verdicts.push(task.id),
+                _ => {}
+            }
+        }
+        Ok(due)
+    }
+
+    /// Takes final errors into account: an optional stage goes on without the task, any other fails the job.
+    pub async fn judge(&self, tasks: &[TaskId]) -> Result<usize> {
+        if tasks.is_empty() {
+            return Ok(0);
+        }
+        let (judged, readied) = again(|| self.judge_once(tasks)).await?;
+        if readied {
+            self.wake.up(Topic::Ready);
+        }
+        Ok(judged)
+    }
+
+    async fn judge_once(&self, found: &[TaskId]) -> Result<(usize, bool)> {
+        let mut tx = self.db.write(Step::Judge).await?;
+        let jobs = job::lock_free(&mut tx, found.iter().map(|id| id.job())).await?;
+        let ids = found.iter().copied().filter(|id| jobs.contains_key(&id.job()));
+        let tasks = task::lock(&mut tx, ids, Busy::Wait).await?;
+        let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
+        let mut moves = Moves::new(tx.now());
+        let mut judged = Vec::new();
+        for mut task in tasks {
+            if moves.make(&mut task, &Command::Judge, Words::default()).is_err() {
+                continue;
+            }
+            let stages = stages.get_mut(&task.id.job());
+            let stage =
+                stages.and_then(|stages| stages.iter_mut().find(|stage| stage.position == task.row.stage));
+            if let Some(stage) = stage {
+                stage.failed += 1;
+                stage.open -= i64::from(stage.is_optional);
+                judged.push(Verdict {
+                    task: task.id,
+                    stage: stage.name.clone(),
+                    is_fatal: !stage.is_optional,
+                });
+            }
+        }
+        moves.save(&mut tx).await?;
+        let mut released = Moves::new(tx.now());
+        for (id, job) in &jobs {
+            let Some(stages) = stages.get_mut(id) else { continue };
+            let fatal = judged.iter().find(|verdict| verdict.is_fatal && verdict.task.job() == *id);
+            match fatal {
+                _ if !job.is_open() => stage::save(&mut tx, stages).await?,
+                Some(verdict) => fail(&mut tx, *id, stages, verdict).await?,
+                None => advance(&mut tx, *id, stages, &mut released).await?,
+            }
+        }
+        released.save(&mut tx).await?;
+        tx.commit().await?;
+        Ok((judged.len(), released.readied()))
+    }
+}
+
+struct Verdict {
+    task: TaskId,
+    stage: String,
+    is_fatal: bool,
+}
+
+async fn fail(tx: &mut Tx, job: JobId, stages: &[StageRow], verdict: &Verdict) -> Result<()> {
+    let before = job::state_of(tx, job).await?;
+    stage::save(tx, stages).await?;
+    let error = job::last_error(tx, verdict.task).await?;
+    let reason = format!("stage {}, task {}: {error}", verdict.stage, verdict.task);
+    end(tx, job, before, Outcome::Failed, Some(reason)).await
+}

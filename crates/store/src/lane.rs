@@ -1,0 +1,104 @@
+//! Lanes: the distinct demands that tasks make of workers. Few, and never removed.
+
+use crate::db::Tx;
+use crate::error::{Error, Result};
+use rules::placement::{Access, Capabilities, Lane, Peer, access};
+use rules::{Millis, WorkerId, placement};
+use std::collections::BTreeSet;
+
+const FIND_OR_MAKE: &str = "
+INSERT INTO lane (asks, prefers_gpu) VALUES ($1, $2)
+ON CONFLICT (asks, prefers_gpu) DO NOTHING";
+
+const FIND: &str = "SELECT id FROM lane WHERE asks = $1 AND prefers_gpu = $2";
+
+const ALL: &str = "SELECT id, asks, prefers_gpu FROM lane ORDER BY id";
+
+const CAPABILITIES: &str = "SELECT capabilities, status FROM worker WHERE id = $1";
+
+const IDLE_WORKERS: &str = "
+SELECT capabilities, status, last_heartbeat FROM worker
+WHERE status = 'idle' AND id <> $1 AND last_heartbeat > $2";
+
+pub(crate) async fn find_or_make(tx: &mut Tx, lane: &Lane) -> Result<i64> {
+    let asks = lane.asks.to_string();
+    if let Some((id,)) = tx.query(FIND).bind(asks.clone()).bind(lane.prefers_gpu).optional().await? {
+        return Ok(id);
+    }
+    tx.query(FIND_OR_MAKE).bind(asks.clone()).bind(lane.prefers_gpu).execute().await?;
+    Ok(tx.query(FIND).bind(asks).bind(lane.prefers_gpu).one::<(i64,)>().await?.0)
+}
+
+/// A lane a worker may look into, and up to which time of becoming READY.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenLane {
+    pub id: i64,
+    pub ready_before: Millis,
+}
+
+/// The lanes `worker` may claim from now. Refused for a worker that is to take nothing new.
+pub(crate) async fn open_to(
+    tx: &mut Tx,
+    worker: WorkerId,
+    heartbeat_interval: Millis,
+) -> Result<Vec<OpenLane>> {
+    let known: Option<(String, String)> = tx.query(CAPABILITIES).bind(worker).optional().await?;
+    let (capabilities, status) = known.ok_or(Error::NotFound("worker"))?;
+    let status: rules::worker::Status = status.parse()?;
+    rules::worker::Worker { status, ..rules::worker::Worker::register(Millis(0)) }.may_claim()?;
+    let capabilities = read(&capabilities)?;
+
+    let lanes: Vec<(i64, String, bool)> = tx.query(ALL).all().await?;
+    let lanes = lanes
+        .into_iter()
+        .map(|(id, asks, prefers_gpu)| read(&asks).map(|asks| (id, Lane { asks, prefers_gpu })));
+    let lanes = lanes.collect::<Result<Vec<_>>>()?;
+
+    let defers = !capabilities.has_gpu() && lanes.iter().any(|(_, lane)| lane.prefers_gpu);
+    let peers = if defers {
+        idle_peers(tx, worker, heartbeat_interval).await?
+    } else {
+        Vec::new()
+    };
+    let now = tx.now();
+    let open = lanes.into_iter().filter_map(|(id, lane)| {
+        match access(&lane, &capabilities, &peers, heartbeat_interval, now) {
+            Access::Closed => None,
+            Access::Open => Some(OpenLane { id, ready_before: Millis(i64::MAX) }),
+            Access::ReadyBefore(ready_before) => Some(OpenLane { id, ready_before }),
+        }
+    });
+    Ok(open.collect())
+}
+
+async fn idle_peers(tx: &mut Tx, worker: WorkerId, heartbeat_interval: Millis) -> Result<Vec<Peer>> {
+    let since = tx.now() - heartbeat_interval - heartbeat_interval;
+    let rows: Vec<(String, String, Option<i64>)> =
+        tx.query(IDLE_WORKERS).bind(worker).bind(since).all().await?;
+    rows.into_iter()
+        .map(|(capabilities, status, heartbeat)| {
+            let capabilities = read(&capabilities)?;
+            Ok(Peer { status: status.parse()?, capabilities, last_heartbeat: heartbeat.map(Millis) })
+        })
+        .collect()
+}
+
+fn read(text: &str) -> Result<Capabilities> {
+    text.parse().map_err(|bad: placement::BadCapability| Error::Invalid(bad.to_string()))
+}
+
+/// The demands of lanes that no worker seen since `since` can meet, for `why`.
+pub(crate) async fn asks(tx: &mut Tx, lane: i64) -> Result<Lane> {
+    const ONE: &str = "SELECT asks, prefers_gpu FROM lane WHERE id = $1";
+    let (asks, prefers_gpu): (String, bool) = tx.query(ONE).bind(lane).one().await?;
+    Ok(Lane { asks: read(&asks)?, prefers_gpu })
+}
+
+/// Capability sets of every worker that could be given work.
+pub(crate) async fn capable(tx: &mut Tx, since: Millis) -> Result<BTreeSet<Capabilities>> {
+    const LIVE: &str = "
+SELECT capabilities FROM worker
+WHERE status IN ('active', 'idle', 'busy') AND coalesce(last_heartbeat, registered_at) > $1";
+    let rows: Vec<(String,)> = tx.query(LIVE).bind(since).all().await?;
+    rows.into_iter().map(|(text,)| read(&text)).collect()
+}

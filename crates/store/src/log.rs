@@ -1,0 +1,121 @@
+//! Job logs and execution steps: what people read to understand a job.
+
+use crate::Store;
+use crate::db::{Step, Tx, again};
+use crate::error::Result;
+use rules::{JobId, TaskId};
+use serde::Serialize;
+use wire::{Proof, StepRecord};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+impl Level {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Warn => "warn",
+            Level::Error => "error",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct NewLog {
+    pub job: JobId,
+    pub task: Option<TaskId>,
+    pub level: Level,
+    pub stage: Option<String>,
+    pub message: String,
+    pub metadata: Option<serde_json::Value>,
+}
+
+impl NewLog {
+    pub fn of_task(task: TaskId, level: Level, message: String) -> Self {
+        NewLog { job: task.job(), task: Some(task), level, stage: None, message, metadata: None }
+    }
+}
+
+#[derive(Serialize)]
+struct LogRow<'a> {
+    at: i64,
+    job_id: i64,
+    task_id: Option<i64>,
+    level: &'static str,
+    stage: Option<&'a str>,
+    message: &'a str,
+    metadata: Option<String>,
+}
+
+#[derive(Serialize)]
+struct StepRow<'a> {
+    at: i64,
+    task_id: i64,
+    fence: i64,
+    #[serde(flatten)]
+    step: &'a StepRecord,
+}
+
+const INSERT: &str = "
+INSERT INTO job_log (at, job_id, task_id, level, stage, message, metadata)
+SELECT r.at, r.job_id, r.task_id, r.level, r.stage, r.message, r.metadata
+FROM json_to_recordset($1::json) AS r(at BIGINT, job_id BIGINT, task_id BIGINT, level TEXT, stage TEXT, message TEXT,
+     metadata TEXT)";
+
+const INSERT_STEPS: &str = "
+INSERT INTO execution_step (at, task_id, fence, kind, command, exit_code, signal, stdout_tail, stderr_tail, duration_ms,
+                            is_success, error)
+SELECT r.at, r.task_id, r.fence, r.kind, r.command, r.exit_code, r.signal, r.stdout_tail, r.stderr_tail, r.duration_ms,
+       r.is_success, r.error
+FROM json_to_recordset($1::json) AS r(at BIGINT, task_id BIGINT, fence BIGINT, kind TEXT, command TEXT,
+     exit_code BIGINT, signal BIGINT, stdout_tail TEXT, stderr_tail TEXT, duration_ms BIGINT, is_success BOOLEAN,
+     error TEXT)";
+
+pub(crate) async fn insert(tx: &mut Tx, logs: &[NewLog]) -> Result<()> {
+    let at = tx.now().0;
+    let row = |log: &NewLog| {
+        serde_json::to_value(LogRow {
+            at,
+            job_id: log.job.0,
+            task_id: log.task.map(|task| task.0),
+            level: log.level.as_str(),
+            stage: log.stage.as_deref(),
+            message: &log.message,
+            metadata: log.metadata.as_ref().map(ToString::to_string),
+        })
+    };
+    let rows = logs.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    if !rows.is_empty() {
+        tx.query(INSERT).rows(&rows).execute().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn insert_steps(tx: &mut Tx, steps: &[(Proof, &StepRecord)]) -> Result<()> {
+    let at = tx.now().0;
+    let row = |&(proof, step): &(Proof, &_)| {
+        serde_json::to_value(StepRow { at, task_id: proof.task.0, fence: proof.fence.0, step })
+    };
+    let rows = steps.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    if !rows.is_empty() {
+        tx.query(INSERT_STEPS).rows(&rows).execute().await?;
+    }
+    Ok(())
+}
+
+impl Store {
+    pub async fn log(&self, logs: &[NewLog]) -> Result<()> {
+        again(|| async {
+            let mut tx = self.db.write(Step::Log).await?;
+            insert(&mut tx, logs).await?;
+            tx.commit().await
+        })
+        .await
+    }
+}

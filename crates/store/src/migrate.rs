@@ -1,0 +1,87 @@
+//! The schema and its versions: the same names on both engines, applied in one locked transaction.
+
+use crate::db::{Db, Step, Tx, again};
+use crate::error::{Error, Result};
+
+pub struct Migration {
+    pub name: &'static str,
+    postgres: &'static str,
+    sqlite: &'static str,
+}
+
+macro_rules! migrations {
+    ($($name:literal),+ $(,)?) => {
+        pub const MIGRATIONS: &[Migration] = &[$(Migration {
+            name: $name,
+            postgres: include_str!(concat!("../migrations/postgres/", $name, ".sql")),
+            sqlite: include_str!(concat!("../migrations/sqlite/", $name, ".sql")),
+        }),+];
+    };
+}
+
+// A version is its place in this list, from 1.
+migrations!["0001_core"];
+
+const KNOWN: i64 = MIGRATIONS.len() as i64;
+
+const MAKE_TABLE: &str = "
+CREATE TABLE IF NOT EXISTS schema_version (
+    version    BIGINT PRIMARY KEY,
+    name       TEXT NOT NULL,
+    applied_at BIGINT NOT NULL
+)";
+
+/// Two programs that start at once take turns; on SQLite the write lock sees to it.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(7301856490)";
+
+const VERSION: &str = "SELECT coalesce(max(version), 0) FROM schema_version";
+
+const RECORD: &str = "INSERT INTO schema_version (version, name, applied_at) VALUES ($1, $2, $3)";
+
+pub(crate) async fn run(db: &Db) -> Result<Vec<&'static str>> {
+    if check(db).await.is_ok() {
+        return Ok(Vec::new());
+    }
+    again(|| run_once(db)).await
+}
+
+async fn run_once(db: &Db) -> Result<Vec<&'static str>> {
+    let mut tx = db.write(Step::Migrate).await?;
+    if tx.is_postgres() {
+        tx.raw(LOCK).await?;
+    }
+    tx.query(MAKE_TABLE).execute().await?;
+    let found = version(&mut tx).await?;
+    if found > KNOWN {
+        return Err(Error::Newer { found, known: KNOWN });
+    }
+    let mut applied = Vec::new();
+    for (version, migration) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
+        let sql = if tx.is_postgres() { migration.postgres } else { migration.sqlite };
+        tx.raw(sql).await?;
+        let now = tx.now();
+        tx.query(RECORD).bind(version).bind(migration.name).bind(now).execute().await?;
+        applied.push(migration.name);
+    }
+    tx.commit().await?;
+    Ok(applied)
+}
+
+/// Refuses a database that this program does not fit.
+pub(crate) async fn check(db: &Db) -> Result<()> {
+    let mut tx = db.read().await?;
+    let found = match version(&mut tx).await {
+        Ok(found) => found,
+        Err(Error::Database(_)) => 0,
+        Err(error) => return Err(error),
+    };
+    match found {
+        found if found > KNOWN => Err(Error::Newer { found, known: KNOWN }),
+        found if found < KNOWN => Err(Error::Older { found, known: KNOWN }),
+        _ => Ok(()),
+    }
+}
+
+async fn version(tx: &mut Tx) -> Result<i64> {
+    Ok(tx.query(VERSION).one::<(i64,)>().await?.0)
+}

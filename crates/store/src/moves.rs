@@ -1,0 +1,332 @@
+//! Saving what the rules decided: a handful of statements, however many tasks moved.
+
+use crate::audit::{self, AuditRow};
+use crate::db::Tx;
+use crate::error::Result;
+use crate::task::Loaded;
+use rules::execution::Status;
+use rules::task::{self, Change, Command, Event, Next, Refusal, State, Task};
+use rules::{Millis, TaskId, WorkerId};
+use serde::Serialize;
+use wire::Usage;
+
+/// The moves of one transaction, decided and not yet saved.
+pub(crate) struct Moves {
+    now: Millis,
+    made: Vec<Move>,
+}
+
+struct Move {
+    id: TaskId,
+    before: Task,
+    after: Task,
+    event: Event,
+    words: Words,
+}
+
+/// What goes with a move into the rows it touches.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Words {
+    pub note: Option<String>,
+    pub result: Option<String>,
+    pub usage: Option<Usage>,
+    pub step: Option<String>,
+    pub permille: Option<i64>,
+}
+
+impl Moves {
+    pub fn new(now: Millis) -> Self {
+        Moves { now, made: Vec::new() }
+    }
+
+    /// Lets the rules decide; a move they allow will be saved.
+    pub fn make(&mut self, loaded: &mut Loaded, command: &Command, words: Words) -> Result<(), Refusal> {
+        let Change { task: after, event } = task::decide(&loaded.task, command, self.now)?;
+        let before = std::mem::replace(&mut loaded.task, after.clone());
+        self.made.push(Move { id: loaded.id, before, after, event, words });
+        Ok(())
+    }
+
+    /// As [`Moves::make`] for a worker's word about its execution: the first such word says that it has begun,
+    /// whatever else it says. Both moves are made, or neither.
+    pub fn make_begun(
+        &mut self,
+        loaded: &mut Loaded,
+        command: &Command,
+        words: Words,
+    ) -> Result<(), Refusal> {
+        let (before, made) = (loaded.task.clone(), self.made.len());
+        let begun = match (&before.state, command.token()) {
+            (State::Running { execution: Status::Leased, .. }, Some(token)) => {
+                self.make(loaded, &Command::Start { token }, Words::default())
+            }
+            _ => Ok(()),
+        };
+        begun.and_then(|()| self.make(loaded, command, words)).inspect_err(|_| {
+            loaded.task = before;
+            self.made.truncate(made);
+        })
+    }
+
+    /// Whether any task became READY.
+    pub fn readied(&self) -> bool {
+        self.made.iter().any(|made| made.event.to == task::Name::Ready)
+    }
+
+    pub async fn save(&self, tx: &mut Tx) -> Result<()> {
+        self.save_tasks(tx).await?;
+        self.save_claims(tx).await?;
+        self.save_leases(tx).await?;
+        self.save_ends(tx).await?;
+        let audited = self.made.iter().filter(|made| made.changes_state());
+        let rows: Vec<AuditRow> = audited.map(|made| made.audit(self.now)).collect();
+        audit::insert(tx, &rows).await
+    }
+
+    async fn save_tasks(&self, tx: &mut Tx) -> Result<()> {
+        let mut rows: Vec<SavedTask> =
+            self.made.iter().filter_map(|made| made.saved_task(self.now)).collect();
+        // A task that moved twice is saved as it ended.
+        rows.reverse();
+        rows.sort_by_key(|row| row.id);
+        rows.dedup_by_key(|row| row.id);
+        if !rows.is_empty() {
+            tx.query(SAVE_TASKS).rows(&rows).execute().await?;
+        }
+        Ok(())
+    }
+
+    async fn save_claims(&self, tx: &mut Tx) -> Result<()> {
+        let rows: Vec<SavedClaim> = self.made.iter().filter_map(|made| made.saved_claim(self.now)).collect();
+        if !rows.is_empty() {
+            tx.query(SAVE_CLAIMS).rows(&rows).execute().await?;
+        }
+        Ok(())
+    }
+
+    async fn save_leases(&self, tx: &mut Tx) -> Result<()> {
+        let rows: Vec<SavedLease> = self.made.iter().filter_map(|made| made.saved_lease(self.now)).collect();
+        if !rows.is_empty() {
+            tx.query(SAVE_LEASES).rows(&rows).execute().await?;
+        }
+        Ok(())
+    }
+
+    async fn save_ends(&self, tx: &mut Tx) -> Result<()> {
+        let rows: Vec<SavedEnd> = self.made.iter().filter_map(|made| made.saved_end(self.now)).collect();
+        let (settled, ended): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| row.status == Status::Done.as_str());
+        if !ended.is_empty() {
+            tx.query(SAVE_ENDS).rows(&ended).execute().await?;
+        }
+        if !settled.is_empty() {
+            tx.query(SAVE_SETTLED).bind(self.now).rows(&settled).execute().await?;
+        }
+        Ok(())
+    }
+}
+
+const SAVE_TASKS: &str = "
+UPDATE task AS t
+SET state = r.state, fence = r.fence, attempts = r.attempts, queued_at = r.queued_at, due_at = r.due_at,
+    failure = r.failure, updated_at = r.updated_at
+FROM json_to_recordset($1::json) AS r(id BIGINT, state TEXT, fence BIGINT, attempts BIGINT, queued_at BIGINT,
+     due_at BIGINT, failure TEXT, updated_at BIGINT)
+WHERE t.id = r.id";
+
+const SAVE_CLAIMS: &str = "
+INSERT INTO execution (task_id, fence, token, worker_id, status, lease_expires_at, progress, progressed_at, stall_ms,
+                       deadline_at, leased_at)
+SELECT r.task_id, r.fence, r.token, r.worker_id, 'LEASED', r.lease_expires_at, 0, r.leased_at, r.stall_ms,
+       r.deadline_at, r.leased_at
+FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT, token BIGINT, worker_id TEXT,
+     lease_expires_at BIGINT, stall_ms BIGINT, deadline_at BIGINT, leased_at BIGINT)";
+
+const SAVE_LEASES: &str = "
+UPDATE execution AS e
+SET status = r.status, lease_expires_at = r.lease_expires_at, progress = r.progress, progressed_at = r.progressed_at,
+    started_at = coalesce(e.started_at, r.started_at), step = coalesce(r.step, e.step),
+    permille = coalesce(r.permille, e.permille)
+FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT, status TEXT, lease_expires_at BIGINT,
+     progress BIGINT, progressed_at BIGINT, started_at BIGINT, step TEXT, permille BIGINT)
+WHERE e.task_id = r.task_id AND e.fence = r.fence";
+
+const SAVE_ENDS: &str = "
+UPDATE execution AS e
+SET status = r.status, committed_at = r.committed_at, finished_at = r.finished_at, failure = r.failure,
+    error = r.error, result = r.result, wall_ms = r.wall_ms, cpu_ms = r.cpu_ms,
+    peak_memory_bytes = r.peak_memory_bytes, bytes_in = r.bytes_in, bytes_out = r.bytes_out
+FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT, status TEXT, committed_at BIGINT,
+     finished_at BIGINT, failure TEXT, error TEXT, result TEXT, wall_ms BIGINT, cpu_ms BIGINT,
+     peak_memory_bytes BIGINT, bytes_in BIGINT, bytes_out BIGINT)
+WHERE e.task_id = r.task_id AND e.fence = r.fence";
+
+const SAVE_SETTLED: &str = "
+UPDATE execution AS e
+SET status = 'DONE', finished_at = $1
+FROM json_to_recordset($2::json) AS r(task_id BIGINT, fence BIGINT)
+WHERE e.task_id = r.task_id AND e.fence = r.fence";
+
+#[derive(Serialize)]
+struct SavedTask {
+    id: i64,
+    state: &'static str,
+    fence: i64,
+    attempts: i64,
+    queued_at: Option<i64>,
+    due_at: Option<i64>,
+    failure: Option<&'static str>,
+    updated_at: i64,
+}
+
+#[derive(Serialize)]
+struct SavedClaim {
+    task_id: i64,
+    fence: i64,
+    token: i64,
+    worker_id: String,
+    lease_expires_at: i64,
+    stall_ms: Option<i64>,
+    deadline_at: Option<i64>,
+    leased_at: i64,
+}
+
+#[derive(Serialize)]
+struct SavedLease<'a> {
+    task_id: i64,
+    fence: i64,
+    status: &'static str,
+    lease_expires_at: i64,
+    progress: i64,
+    progressed_at: i64,
+    started_at: Option<i64>,
+    step: Option<&'a str>,
+    permille: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct SavedEnd<'a> {
+    task_id: i64,
+    fence: i64,
+    status: &'static str,
+    committed_at: Option<i64>,
+    finished_at: Option<i64>,
+    failure: Option<&'static str>,
+    error: Option<&'a str>,
+    result: Option<&'a str>,
+    #[serde(flatten)]
+    usage: Option<Usage>,
+}
+
+impl Move {
+    fn changes_state(&self) -> bool {
+        let is_renewal = self.event.to == task::Name::Running && self.event.execution.is_none();
+        self.before != self.after && !is_renewal
+    }
+
+    fn audit(&self, now: Millis) -> AuditRow {
+        AuditRow::of_task(
+            self.id,
+            self.after.fence.0,
+            self.event,
+            self.worker(),
+            self.words.note.clone(),
+            now,
+        )
+    }
+
+    /// Whose lease the move is about.
+    fn worker(&self) -> Option<WorkerId> {
+        match (&self.before.state, &self.after.state) {
+            (State::Running { lease, .. }, _) | (_, State::Running { lease, .. }) => Some(lease.worker),
+            _ => None,
+        }
+    }
+
+    /// The task's own row changes only when its state does: starting, renewing and settling leave it alone.
+    fn saved_task(&self, now: Millis) -> Option<SavedTask> {
+        let stays = self.event.from == self.event.to && self.event.from != task::Name::Error;
+        if stays {
+            return None;
+        }
+        let (mut queued_at, mut due_at, mut failure) = (None, None, None);
+        match &self.after.state {
+            State::Ready { since } => queued_at = Some(since.0),
+            State::Error { failure: kind, next } => {
+                failure = Some(kind.as_str());
+                due_at = match next {
+                    Next::RetryAt(at) => Some(at.0),
+                    Next::Unjudged => Some(now.0),
+                    Next::Final => None,
+                };
+            }
+            State::New | State::Running { .. } | State::Done { .. } => {}
+        }
+        Some(SavedTask {
+            id: self.id.0,
+            state: self.after.state.name().as_str(),
+            fence: self.after.fence.0,
+            attempts: self.after.attempts.into(),
+            queued_at,
+            due_at,
+            failure,
+            updated_at: now.0,
+        })
+    }
+
+    fn saved_claim(&self, now: Millis) -> Option<SavedClaim> {
+        match (&self.after.state, self.event.execution) {
+            (State::Running { lease, .. }, Some((None, Status::Leased))) => Some(SavedClaim {
+                task_id: self.id.0,
+                fence: self.after.fence.0,
+                token: lease.token.0,
+                worker_id: lease.worker.to_string(),
+                lease_expires_at: lease.expires_at.0,
+                stall_ms: lease.terms.stall.map(|stall| stall.0),
+                deadline_at: lease.terms.deadline.map(|deadline| deadline.0),
+                leased_at: now.0,
+            }),
+            _ => None,
+        }
+    }
+
+    fn saved_lease(&self, now: Millis) -> Option<SavedLease<'_>> {
+        let (State::Running { .. }, State::Running { lease, execution }) =
+            (&self.before.state, &self.after.state)
+        else {
+            return None;
+        };
+        Some(SavedLease {
+            task_id: self.id.0,
+            fence: self.after.fence.0,
+            status: execution.as_str(),
+            lease_expires_at: lease.expires_at.0,
+            progress: lease.progress,
+            progressed_at: lease.progressed_at.0,
+            started_at: (*execution == Status::InProgress).then_some(now.0),
+            step: self.words.step.as_deref(),
+            permille: self.words.permille,
+        })
+    }
+
+    fn saved_end(&self, now: Millis) -> Option<SavedEnd<'_>> {
+        let (Some(_), status) = self.event.execution? else { return None };
+        let (committed_at, finished_at) = match status {
+            Status::Committed => (Some(now.0), None),
+            Status::Aborted | Status::Done => (None, Some(now.0)),
+            Status::Leased | Status::InProgress => return None,
+        };
+        let is_aborted = status == Status::Aborted;
+        Some(SavedEnd {
+            task_id: self.id.0,
+            fence: self.before.fence.0,
+            status: status.as_str(),
+            committed_at,
+            finished_at,
+            failure: self.event.failure.map(|kind| kind.as_str()),
+            error: self.words.note.as_deref().filter(|_| is_aborted),
+            result: self.words.result.as_deref(),
+            usage: self.words.usage,
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! Opening a store: where it is, and how it behaves.
+
+use crate::db::{Clock, Db, Pool};
+use crate::error::{Error, Result};
+use crate::wake::Wake;
+use crate::{Store, migrate};
+use rules::Millis;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a store behaves. The database's connection string is not part of it: it may hold a password.
+#[derive(Clone)]
+pub struct Options {
+    /// How long a claim or a renewal lasts. Default 60 s.
+    pub lease: Millis,
+    /// How often workers send a heartbeat; CPU workers defer to GPU workers for two of these. Default 30 s.
+    pub heartbeat_interval: Millis,
+    /// A worker not heard of for this long is offline. Default 5 min.
+    pub offline_after: Millis,
+    /// Connections to PostgreSQL. Default 10.
+    pub connections: u32,
+    /// PostgreSQL is reached through a pooler in transaction mode. Default no.
+    pub is_pooled: bool,
+    /// Also write what changed to disk before a commit returns. Default yes; without, a power cut may lose the
+    /// last second on SQLite.
+    pub is_durable: bool,
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            lease: Millis::from_secs(60),
+            heartbeat_interval: Millis::from_secs(30),
+            offline_after: Millis::from_secs(300),
+            connections: 10,
+            is_pooled: false,
+            is_durable: true,
+            clock: Clock::Database,
+        }
+    }
+}
+
+/// Where a database is, from its URL.
+#[derive(Clone)]
+pub enum Location {
+    Postgres(Box<PgConnectOptions>),
+    Sqlite(PathBuf),
+}
+
+impl FromStr for Location {
+    type Err = Error;
+
+    fn from_str(url: &str) -> Result<Self> {
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let options = PgConnectOptions::from_str(url)
+                .map_err(|error| Error::Invalid(format!("the PostgreSQL URL cannot be read: {error}")))?;
+            return Ok(Location::Postgres(Box::new(options.application_name("vodmill"))));
+        }
+        match url.strip_prefix("sqlite:") {
+            Some(path) if !path.trim_start_matches('/').is_empty() => {
+                let path = path.strip_prefix("//").unwrap_or(path);
+                Ok(Location::Sqlite(PathBuf::from(path)))
+            }
+            _ => Err(Error::Invalid(
+                "the database URL must begin with `postgres://` or be `sqlite:` and a file's path".into(),
+            )),
+        }
+    }
+}
+
+impl Store {
+    /// Opens a database whose schema is current. A SQLite file is made and migrated on the way; PostgreSQL is
+    /// migrated by [`Store::migrate`] alone, for it may serve others meanwhile.
+    pub async fn open(location: &Location, options: Options) -> Result<Store> {
+        let db = connect(location, &options).await?;
+        match location {
+            Location::Sqlite(_) => migrate::run(&db).await.map(drop)?,
+            Location::Postgres(_) => migrate::check(&db).await?,
+        }
+        Ok(Store { wake: Wake::new(&db), db, options: Arc::new(options) })
+    }
+
+    /// Opens a database that must exist, and writes nothing to it.
+    pub async fn open_existing(location: &Location, options: Options) -> Result<Store> {
+        if let Location::Sqlite(path) = location
+            && !path.exists()
+        {
+            return Err(Error::Invalid(format!("there is no database at {}", path.display())));
+        }
+        let db = connect(location, &options).await?;
+        migrate::check(&db).await?;
+        Ok(Store { wake: Wake::new(&db), db, options: Arc::new(options) })
+    }
+
+    /// Brings the schema up to date; the names of the migrations that were missing.
+    pub async fn migrate(location: &Location, options: Options) -> Result<Vec<&'static str>> {
+        let db = connect(location, &options).await?;
+        migrate::run(&db).await
+    }
+}
+
+async fn connect(location: &Location, options: &Options) -> Result<Db> {
+    let pool = match location {
+        Location::Postgres(connect) => Pool::Postgres(
+            PgPoolOptions::new()
+                .max_connections(options.connections)
+                .acquire_timeout(Duration::from_secs(15))
+                .connect_lazy_with((**connect).clone()),
+        ),
+        Location::Sqlite(path) => sqlite(path, options).await?,
+    };
+    Ok(Db { pool, clock: options.clock.clone(), keeps_statements: !options.is_pooled })
+}
+
+async fn sqlite(path: &PathBuf, options: &Options) -> Result<Pool> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            Error::Invalid(format!("cannot make the folder {}: {error}", folder.display()))
+        })?;
+    }
+    let durability = if options.is_durable {
+        SqliteSynchronous::Full
+    } else {
+        SqliteSynchronous::Normal
+    };
+    let connect = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(durability)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(5))
+        .pragma("cache_size", "-16000")
+        .pragma("wal_autocheckpoint", "4000");
+    let pool = |size: u32| {
+        SqlitePoolOptions::new()
+            .max_connections(size)
+            .acquire_timeout(Duration::from_secs(300))
+            .idle_timeout(None)
+            .max_lifetime(None)
+    };
+    let writer = crate::db::again(|| async { Ok(pool(1).connect_with(connect.clone()).await?) })
+        .await
+        .map_err(|error| at(path, error))?;
+    Ok(Pool::Sqlite { writer, reader: pool(4).connect_lazy_with(connect) })
+}
+
+fn at(path: &std::path::Path, error: Error) -> Error {
+    match error {
+        Error::Unavailable(source) | Error::Database(source) => {
+            Error::Invalid(format!("cannot open the database {}: {source}", path.display()))
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,156 @@
+//! Effects that leave the system: written with the decision that causes them, delivered at least once under a key
+//! that stays the same, so that the receiver can tell a repetition.
+
+use crate::Store;
+use crate::db::{Step, Tx, again};
+use crate::error::Result;
+use rules::backoff::{Backoff, Jitter};
+use rules::{JobId, Millis};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Something to be told to the outside.
+pub(crate) struct Message {
+    pub key: String,
+    pub topic: &'static str,
+    pub job: Option<JobId>,
+    pub payload: Value,
+}
+
+/// A message taken for delivery.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub id: i64,
+    /// The same at each attempt.
+    pub key: String,
+    pub topic: String,
+    pub payload: Value,
+    pub attempt: i64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    key: String,
+    topic: &'static str,
+    job_id: Option<i64>,
+    payload: String,
+    at: i64,
+}
+
+const INSERT: &str = "
+INSERT INTO outbox (key, topic, job_id, payload, created_at, available_at)
+SELECT r.key, r.topic, r.job_id, r.payload, r.at, r.at
+FROM json_to_recordset($1::json) AS r(key TEXT, topic TEXT, job_id BIGINT, payload TEXT, at BIGINT)
+WHERE TRUE
+ON CONFLICT (key) DO NOTHING";
+
+/// Taken messages come back after a while unless they are reported delivered.
+const TAKE: &str = "
+UPDATE outbox SET attempts = attempts + 1, available_at = $2
+WHERE id IN (
+    SELECT id FROM outbox
+    WHERE delivered_at IS NULL AND available_at <= $1
+    ORDER BY available_at LIMIT $3
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING id, key, topic, payload, attempts";
+
+const DELIVERED: &str = "
+UPDATE outbox SET delivered_at = $1, error = NULL
+WHERE delivered_at IS NULL AND id IN (SELECT r.id FROM json_to_recordset($2::json) AS r(id BIGINT))";
+
+const POSTPONE: &str =
+    "UPDATE outbox SET available_at = $1, error = $2 WHERE id = $3 AND delivered_at IS NULL";
+
+const DUE: &str = "SELECT id FROM outbox WHERE delivered_at IS NULL AND available_at <= $1 LIMIT 1";
+
+const PRUNE: &str = "
+DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE delivered_at < $1 ORDER BY id LIMIT $2)";
+
+/// How long a delivery may take before another orchestrator tries.
+const VISIBILITY: Millis = Millis::from_secs(60);
+
+pub(crate) async fn insert(tx: &mut Tx, messages: &[Message]) -> Result<()> {
+    let at = tx.now().0;
+    let row = |message: &Message| Row {
+        key: message.key.clone(),
+        topic: message.topic,
+        job_id: message.job.map(|job| job.0),
+        payload: message.payload.to_string(),
+        at,
+    };
+    let rows: Vec<Row> = messages.iter().map(row).collect();
+    if !rows.is_empty() {
+        tx.query(INSERT).rows(&rows).execute().await?;
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Takes messages that are due, the oldest first.
+    pub async fn take_messages(&self, max: i64) -> Result<Vec<Delivery>> {
+        if !self.has_messages().await? {
+            return Ok(Vec::new());
+        }
+        again(|| self.take_messages_once(max)).await
+    }
+
+    async fn has_messages(&self) -> Result<bool> {
+        let mut tx = self.db.read().await?;
+        let now = tx.now();
+        Ok(tx.query(DUE).bind(now).optional::<(i64,)>().await?.is_some())
+    }
+
+    async fn take_messages_once(&self, max: i64) -> Result<Vec<Delivery>> {
+        let mut tx = self.db.write(Step::Deliver).await?;
+        let now = tx.now();
+        let rows: Vec<(i64, String, String, String, i64)> =
+            tx.query(TAKE).bind(now).bind(now + VISIBILITY).bind(max).all().await?;
+        tx.commit().await?;
+        rows.into_iter()
+            .map(|(id, key, topic, payload, attempt)| {
+                Ok(Delivery { id, key, topic, payload: serde_json::from_str(&payload)?, attempt })
+            })
+            .collect()
+    }
+
+    pub async fn messages_delivered(&self, ids: &[i64]) -> Result<()> {
+        again(|| self.messages_delivered_once(ids)).await
+    }
+
+    async fn messages_delivered_once(&self, ids: &[i64]) -> Result<()> {
+        #[derive(Serialize)]
+        struct Key {
+            id: i64,
+        }
+        let keys: Vec<Key> = ids.iter().map(|&id| Key { id }).collect();
+        let mut tx = self.db.write(Step::Delivered).await?;
+        let now = tx.now();
+        tx.query(DELIVERED).bind(now).rows(&keys).execute().await?;
+        tx.commit().await
+    }
+
+    /// Puts a message that could not be delivered back, for later.
+    pub async fn postpone_message(&self, delivery: &Delivery, error: &str) -> Result<()> {
+        again(|| async {
+            let mut tx = self.db.write(Step::Delivered).await?;
+            let failures = u32::try_from(delivery.attempt).unwrap_or(u32::MAX);
+            let at = tx.now() + Backoff::default().delay(failures, Jitter(rand::random_range(0..=1000)));
+            let error: String = error.chars().take(1000).collect();
+            tx.query(POSTPONE).bind(at).bind(error).bind(delivery.id).execute().await?;
+            tx.commit().await
+        })
+        .await
+    }
+
+    /// Forgets messages delivered before `before`, a batch at a time; how many.
+    pub async fn prune_messages(&self, before: Millis, max: i64) -> Result<u64> {
+        again(|| async {
+            let mut tx = self.db.write(Step::Archive).await?;
+            let pruned = tx.query(PRUNE).bind(before).bind(max).execute().await?;
+            tx.commit().await?;
+            Ok(pruned)
+        })
+        .await
+    }
+}

@@ -1,0 +1,106 @@
+//! Expanding a committed plan into tasks.
+
+use crate::db::Tx;
+use crate::error::{Error, Result};
+use crate::stage::StageRow;
+use rules::{JobId, Priority, TaskId, spec};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct NewTask {
+    pub id: i64,
+    pub stage: i64,
+    pub segment: i64,
+    pub lane_id: i64,
+    pub priority: i64,
+    pub max_attempts: i64,
+}
+
+#[derive(Serialize)]
+struct NewInput {
+    task_id: i64,
+    input: String,
+}
+
+const INSERT: &str = "
+INSERT INTO task (id, stage, segment, state, lane_id, priority, fence, attempts, max_attempts, updated_at)
+SELECT r.id, r.stage, r.segment, 'NEW', r.lane_id, r.priority, 0, 0, r.max_attempts, $2
+FROM json_to_recordset($1::json) AS r(id BIGINT, stage BIGINT, segment BIGINT, lane_id BIGINT, priority BIGINT,
+     max_attempts BIGINT)";
+
+const INSERT_INPUTS: &str = "
+INSERT INTO task_input (task_id, input)
+SELECT r.task_id, r.input FROM json_to_recordset($1::json) AS r(task_id BIGINT, input TEXT)";
+
+const LAST_TASK: &str = "SELECT coalesce(max(id), $1 - 1) FROM task WHERE id BETWEEN $1 AND $2";
+
+const KEEP_PLAN: &str = "UPDATE job SET plan = $1, version = version + 1, updated_at = $2 WHERE id = $3";
+
+pub(crate) async fn insert_tasks(tx: &mut Tx, tasks: &[NewTask]) -> Result<()> {
+    let now = tx.now();
+    for batch in tasks.chunks(5000) {
+        tx.query(INSERT).rows(batch).bind(now).execute().await?;
+    }
+    Ok(())
+}
+
+/// What a planning stage commits.
+#[derive(Deserialize)]
+struct Plan {
+    segments: Vec<Value>,
+}
+
+/// The segments a result lists, or what is wrong with it, in a person's words. Asked before the commit: a plan that
+/// cannot be expanded is never committed.
+pub(crate) fn segments(result: Option<&str>) -> Result<Vec<Value>, String> {
+    let result = result.ok_or("the plan is empty; it must be of the form {\"segments\": […]}")?;
+    let plan: Plan = serde_json::from_str(result)
+        .map_err(|error| format!("the plan is not of the form {{\"segments\": […]}}: {error}"))?;
+    match plan.segments.len() {
+        many if many > spec::MAX_SEGMENTS => {
+            Err(format!("the plan has {many} segments; {} are allowed", spec::MAX_SEGMENTS))
+        }
+        _ => Ok(plan.segments),
+    }
+}
+
+/// Gives `stage` the tasks that the committed `result` lists.
+pub(crate) async fn expand(
+    tx: &mut Tx,
+    stage: &mut StageRow,
+    result: Option<&str>,
+    priority: Priority,
+    max_attempts: i64,
+) -> Result<()> {
+    let job = JobId(stage.job_id);
+    let segments = segments(result).map_err(Error::Invalid)?;
+    let (first, last) = TaskId::range(job);
+    let (newest,): (i64,) = tx.query(LAST_TASK).bind(first).bind(last).one().await?;
+    let begin = TaskId(newest + 1);
+    let ids = (begin.0..).take(segments.len());
+    let tasks: Vec<NewTask> = ids
+        .clone()
+        .enumerate()
+        .map(|(segment, id)| NewTask {
+            id,
+            stage: stage.position,
+            segment: segment as i64,
+            lane_id: stage.lane_id,
+            priority: priority.into(),
+            max_attempts,
+        })
+        .collect();
+    let inputs: Vec<NewInput> =
+        ids.zip(&segments).map(|(task_id, input)| NewInput { task_id, input: input.to_string() }).collect();
+    insert_tasks(tx, &tasks).await?;
+    for batch in inputs.chunks(5000) {
+        tx.query(INSERT_INPUTS).rows(batch).execute().await?;
+    }
+    stage.tasks = tasks.len() as i64;
+    stage.open = stage.tasks;
+    stage.is_expanded = true;
+    let now = tx.now();
+    tx.query(KEEP_PLAN).bind(result.unwrap_or_default()).bind(now).bind(job).execute().await?;
+    Ok(())
+}

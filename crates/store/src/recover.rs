@@ -1,0 +1,70 @@
+//! Recovery: leases that ran out. Only the lost task is done again.
+
+use crate::Store;
+use crate::db::{Step, again};
+use crate::error::Result;
+use crate::log::{self, Level, NewLog};
+use crate::moves::{Moves, Words};
+use crate::task::{self, Busy};
+use crate::wake::Topic;
+use rules::TaskId;
+use rules::task::{Command, Name};
+
+/// Scans what is open, which is as small as the fleet; an index on the expiry would make each renewal dearer.
+const EXPIRED: &str = "
+SELECT task_id FROM execution
+WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS') AND lease_expires_at <= $1
+ORDER BY task_id LIMIT $2";
+
+/// One recovered lease, for whoever wants to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    pub task: TaskId,
+    pub worker: String,
+    /// READY: it will be done again. ERROR: it had no attempt left.
+    pub now: Name,
+}
+
+impl Store {
+    /// Takes back up to `max` expired leases, with a diagnostic in the job's log for each.
+    pub async fn recover(&self, max: i64) -> Result<Vec<Recovered>> {
+        let mut read = self.db.read().await?;
+        let now = read.now();
+        let found: Vec<(i64,)> = read.query(EXPIRED).bind(now).bind(max).all().await?;
+        drop(read);
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found: Vec<TaskId> = found.into_iter().map(|(id,)| TaskId(id)).collect();
+        let recovered = again(|| self.recover_once(&found)).await?;
+        if !recovered.is_empty() {
+            self.wake.up(Topic::Ready);
+            self.wake.up(Topic::Settle);
+        }
+        Ok(recovered)
+    }
+
+    async fn recover_once(&self, found: &[TaskId]) -> Result<Vec<Recovered>> {
+        let mut tx = self.db.write(Step::Recover).await?;
+        let mut moves = Moves::new(tx.now());
+        let (mut recovered, mut logs) = (Vec::new(), Vec::new());
+        for mut task in task::lock(&mut tx, found.iter().copied(), Busy::Skip).await? {
+            let Some(execution) = task.execution.clone() else { continue };
+            let late = tx.now().0 - execution.lease_expires_at;
+            let note = format!(
+                "execution {}.{} of worker {} was given up: its lease had expired {late} ms ago",
+                task.id, execution.fence, execution.worker_id
+            );
+            let words = Words { note: Some(note.clone()), ..Words::default() };
+            if moves.make(&mut task, &Command::Recover, words).is_ok() {
+                logs.push(NewLog::of_task(task.id, Level::Warn, note));
+                let now = task.task.state.name();
+                recovered.push(Recovered { task: task.id, worker: execution.worker_id, now });
+            }
+        }
+        moves.save(&mut tx).await?;
+        log::insert(&mut tx, &logs).await?;
+        tx.commit().await?;
+        Ok(recovered)
+    }
+}

@@ -1,0 +1,66 @@
+//! A person retries a failed job: what was committed stays, what failed begins with fresh attempts.
+
+use crate::Store;
+use crate::audit::{self, AuditRow};
+use crate::db::{Step, again};
+use crate::error::Result;
+use crate::moves::{Moves, Words};
+use crate::settle::advance;
+use crate::wake::Topic;
+use crate::{job, stage, task};
+use rules::task::Command;
+use rules::{JobId, TaskId};
+
+const FAILED: &str = "
+SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+WHERE id BETWEEN $1 AND $2 AND state = 'ERROR'
+ORDER BY id
+FOR UPDATE";
+
+const REOPEN: &str = "
+UPDATE job SET outcome = NULL, ended_at = NULL, error = NULL, version = version + 1, updated_at = $1 WHERE id = $2";
+
+impl Store {
+    /// Opens a failed job again.
+    pub async fn retry_job(&self, id: JobId, version: Option<i64>) -> Result<()> {
+        again(|| self.retry_job_once(id, version)).await?;
+        self.wake.up(Topic::Ready);
+        Ok(())
+    }
+
+    async fn retry_job_once(&self, id: JobId, version: Option<i64>) -> Result<()> {
+        let mut tx = self.db.write(Step::Rerun).await?;
+        job::lock_one(&mut tx, id, version).await?;
+        let before = job::state_of(&mut tx, id).await?;
+        let after = rules::job::decide(before, rules::job::Command::Retry)?;
+        let mut stages = stage::of_jobs(&mut tx, [id]).await?.remove(&id).unwrap_or_default();
+        let mut moves = Moves::new(tx.now());
+
+        let (first, last) = TaskId::range(id);
+        let failed = tx.query(FAILED).bind(first).bind(last).all().await?;
+        for mut task in task::with_executions(&mut tx, failed).await? {
+            let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.row.stage) else {
+                continue;
+            };
+            if stage.is_optional {
+                continue;
+            }
+            moves.make(&mut task, &Command::Rerun, Words::default())?;
+            stage.failed = 0;
+        }
+        for position in 0..stages.len() {
+            if stages[position].is_released {
+                for mut task in stage::new_tasks(&mut tx, id, position as i64).await? {
+                    moves.make(&mut task, &Command::Advance, Words::default())?;
+                }
+            }
+        }
+        let now = tx.now();
+        tx.query(REOPEN).bind(now).bind(id).execute().await?;
+        let row = AuditRow::of_job(id, "user", "retry", None, now).between(before, after);
+        audit::insert(&mut tx, &[row]).await?;
+        advance(&mut tx, id, &mut stages, &mut moves).await?;
+        moves.save(&mut tx).await?;
+        tx.commit().await
+    }
+}

@@ -1,0 +1,38 @@
+//! The retry policy at work: `ERROR→READY` when the backoff is over.
+
+use crate::Store;
+use crate::db::{Step, again};
+use crate::error::Result;
+use crate::moves::{Moves, Words};
+use crate::task::{self, Busy};
+use crate::wake::Topic;
+use rules::TaskId;
+use rules::task::Command;
+
+impl Store {
+    /// Makes tasks READY again whose backoff is over; how many.
+    pub async fn retry(&self, tasks: &[TaskId]) -> Result<usize> {
+        if tasks.is_empty() {
+            return Ok(0);
+        }
+        let retried = again(|| self.retry_once(tasks)).await?;
+        if retried > 0 {
+            self.wake.up(Topic::Ready);
+        }
+        Ok(retried)
+    }
+
+    async fn retry_once(&self, found: &[TaskId]) -> Result<usize> {
+        let mut tx = self.db.write(Step::Retry).await?;
+        let mut moves = Moves::new(tx.now());
+        let mut retried = 0;
+        for mut task in task::lock(&mut tx, found.iter().copied(), Busy::Skip).await? {
+            if moves.make(&mut task, &Command::Retry, Words::default()).is_ok() {
+                retried += 1;
+            }
+        }
+        moves.save(&mut tx).await?;
+        tx.commit().await?;
+        Ok(retried)
+    }
+}

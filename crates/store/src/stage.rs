@@ -1,0 +1,162 @@
+//! Stage rows: counters over a job's tasks, and the release of what is next.
+
+use crate::db::Tx;
+use crate::error::Result;
+use crate::outbox::Message;
+use crate::task::{Loaded, TaskRow, with_executions};
+use rules::spec::Effect;
+use rules::stage::Progress;
+use rules::{JobId, TaskId};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::{BTreeSet, HashMap};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct StageRow {
+    pub job_id: i64,
+    pub position: i64,
+    pub name: String,
+    pub needs: String,
+    pub expands: Option<i64>,
+    pub lane_id: i64,
+    pub is_optional: bool,
+    pub is_expanded: bool,
+    pub is_released: bool,
+    pub tasks: i64,
+    pub open: i64,
+    pub failed: i64,
+}
+
+/// All stages of these jobs, by job, in order. The job's lock guards them.
+const OF_JOBS: &str = "
+SELECT s.job_id, s.position, s.name, s.needs, s.expands, s.lane_id, s.is_optional, s.is_expanded,
+       s.is_released, s.tasks, s.open, s.failed
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN stage s ON s.job_id = r.id
+ORDER BY s.job_id, s.position";
+
+const SAVE: &str = "
+UPDATE stage AS s
+SET is_expanded = r.is_expanded, is_released = r.is_released, tasks = r.tasks, open = r.open, failed = r.failed
+FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, is_expanded BOOLEAN, is_released BOOLEAN,
+     tasks BIGINT, open BIGINT, failed BIGINT)
+WHERE s.job_id = r.job_id AND s.position = r.position";
+
+const NEW_TASKS: &str = "
+SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+WHERE id BETWEEN $1 AND $2 AND stage = $3 AND state = 'NEW'
+ORDER BY id
+FOR UPDATE";
+
+#[derive(Serialize)]
+struct Saved {
+    job_id: i64,
+    position: i64,
+    is_expanded: bool,
+    is_released: bool,
+    tasks: i64,
+    open: i64,
+    failed: i64,
+}
+
+pub(crate) async fn of_jobs(
+    tx: &mut Tx,
+    jobs: impl IntoIterator<Item = JobId>,
+) -> Result<HashMap<JobId, Vec<StageRow>>> {
+    let rows: Vec<StageRow> = tx.query(OF_JOBS).ids(jobs.into_iter().map(|job| job.0)).all().await?;
+    let mut stages: HashMap<JobId, Vec<StageRow>> = HashMap::new();
+    for row in rows {
+        stages.entry(JobId(row.job_id)).or_default().push(row);
+    }
+    Ok(stages)
+}
+
+pub(crate) async fn save(tx: &mut Tx, stages: &[StageRow]) -> Result<()> {
+    let rows: Vec<Saved> = stages.iter().map(StageRow::saved).collect();
+    if !rows.is_empty() {
+        tx.query(SAVE).rows(&rows).execute().await?;
+    }
+    Ok(())
+}
+
+/// The tasks of one stage that are NEW, locked.
+pub(crate) async fn new_tasks(tx: &mut Tx, job: JobId, position: i64) -> Result<Vec<Loaded>> {
+    let (first, last) = TaskId::range(job);
+    let rows: Vec<TaskRow> = tx.query(NEW_TASKS).bind(first).bind(last).bind(position).all().await?;
+    with_executions(tx, rows).await
+}
+
+/// What is special about committing in some stages.
+#[derive(Debug, Clone)]
+pub(crate) struct Special {
+    pub is_plan: bool,
+    effect: Option<String>,
+}
+
+/// The stages, by job and position, whose commits are plans or have effects. Few, and none for most jobs.
+pub(crate) async fn special(
+    tx: &mut Tx,
+    jobs: impl IntoIterator<Item = JobId>,
+) -> Result<HashMap<(JobId, i64), Special>> {
+    const SPECIAL: &str = "
+SELECT s.job_id, s.position, s.is_plan, s.effect
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN stage s ON s.job_id = r.id
+WHERE s.is_plan OR s.effect IS NOT NULL";
+    let jobs: BTreeSet<i64> = jobs.into_iter().map(|job| job.0).collect();
+    let rows: Vec<(i64, i64, bool, Option<String>)> = tx.query(SPECIAL).ids(jobs).all().await?;
+    let keyed = |(job, position, is_plan, effect)| ((JobId(job), position), Special { is_plan, effect });
+    Ok(rows.into_iter().map(keyed).collect())
+}
+
+impl Special {
+    /// What committing `task` entails outside.
+    pub fn message(&self, task: TaskId) -> Result<Option<Message>> {
+        let effect: Option<Effect> = self.effect.as_deref().map(serde_json::from_str).transpose()?;
+        Ok(effect.map(|effect| message(task, &effect)))
+    }
+}
+
+fn message(task: TaskId, effect: &Effect) -> Message {
+    match effect {
+        Effect::Append(path) => Message {
+            key: format!("append/{task}"),
+            topic: "append",
+            job: Some(task.job()),
+            payload: json!({ "path": path, "line": task }),
+        },
+    }
+}
+
+impl StageRow {
+    pub fn progress(&self) -> Progress {
+        Progress {
+            is_expanded: self.is_expanded,
+            is_released: self.is_released,
+            open: u32::try_from(self.open).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub fn needs(&self) -> Result<Vec<usize>> {
+        Ok(serde_json::from_str(&self.needs)?)
+    }
+
+    fn saved(&self) -> Saved {
+        Saved {
+            job_id: self.job_id,
+            position: self.position,
+            is_expanded: self.is_expanded,
+            is_released: self.is_released,
+            tasks: self.tasks,
+            open: self.open,
+            failed: self.failed,
+        }
+    }
+}
+
+/// The stages that may be released now.
+pub(crate) fn releasable(stages: &[StageRow]) -> Result<Vec<usize>> {
+    let needs = stages.iter().map(StageRow::needs).collect::<Result<Vec<_>>>()?;
+    let view: Vec<_> = needs.iter().map(Vec::as_slice).zip(stages.iter().map(StageRow::progress)).collect();
+    Ok(rules::stage::releasable(&view))
+}

@@ -1,0 +1,211 @@
+//! Submitting jobs: same key, same job, also under a race.
+
+use crate::Store;
+use crate::audit::{self, AuditRow};
+use crate::db::{Step, Tx, again};
+use crate::error::{Error, Result};
+use crate::plan::{NewTask, insert_tasks};
+use crate::settle::release;
+use crate::wake::Topic;
+use crate::{lane, moves::Moves};
+use rules::spec::{self, Spec};
+use rules::{JobId, TaskId, VideoId};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// A job to be done.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    pub spec: Spec,
+    pub video: Option<VideoId>,
+    /// The same key again means the same job; with another spec it is an error.
+    pub idempotency_key: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    New(JobId),
+    /// The key was known: nothing was added.
+    Existing(JobId),
+}
+
+impl Submitted {
+    pub fn id(self) -> JobId {
+        match self {
+            Submitted::New(id) | Submitted::Existing(id) => id,
+        }
+    }
+}
+
+const INSERT: &str = "
+INSERT INTO job (video_id, user_id, name, priority, spec, idempotency_key, spec_hash, max_attempts,
+                 backoff_initial_ms, backoff_max_ms, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)
+ON CONFLICT (user_id, idempotency_key) DO NOTHING
+RETURNING id";
+
+const BY_KEY: &str = "SELECT id, spec_hash FROM job WHERE user_id = $1 AND idempotency_key = $2";
+
+const INSERT_STAGES: &str = "
+INSERT INTO stage (job_id, position, name, phase, kind, payload, effect, needs, expands, is_plan, lane_id,
+                   is_optional, timeout_ms, stall_ms, is_expanded, is_released, tasks, open)
+SELECT r.job_id, r.position, r.name, r.phase, r.kind, r.payload, r.effect, r.needs, r.expands, r.is_plan, r.lane_id,
+       r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.tasks, r.tasks
+FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, name TEXT, phase TEXT, kind TEXT, payload TEXT,
+     effect TEXT, needs TEXT, expands BIGINT, is_plan BOOLEAN, lane_id BIGINT, is_optional BOOLEAN, timeout_ms BIGINT, stall_ms BIGINT,
+     is_expanded BOOLEAN, tasks BIGINT)";
+
+#[derive(Serialize)]
+struct StageInsert<'a> {
+    job_id: i64,
+    position: i64,
+    name: &'a str,
+    phase: &'static str,
+    kind: &'a str,
+    payload: String,
+    effect: Option<String>,
+    needs: String,
+    expands: Option<i64>,
+    is_plan: bool,
+    lane_id: i64,
+    is_optional: bool,
+    timeout_ms: Option<u32>,
+    stall_ms: Option<u32>,
+    is_expanded: bool,
+    tasks: i64,
+}
+
+impl Store {
+    /// Adds a job with all its tasks; those without prerequisites are READY when this returns.
+    pub async fn submit(&self, job: &NewJob) -> Result<Submitted> {
+        let mut submitted = self.submit_all(std::slice::from_ref(job)).await?;
+        Ok(submitted.remove(0))
+    }
+
+    /// Adds several jobs at once: all of them, or none.
+    pub async fn submit_all(&self, jobs: &[NewJob]) -> Result<Vec<Submitted>> {
+        let checked = jobs.iter().map(Checked::new).collect::<Result<Vec<_>>>()?;
+        let submitted = again(|| self.submit_once(&checked)).await?;
+        self.wake.up(Topic::Ready);
+        self.wake.up(Topic::Settle);
+        Ok(submitted)
+    }
+
+    async fn submit_once(&self, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> {
+        let mut tx = self.db.write(Step::Submit).await?;
+        let mut submitted = Vec::with_capacity(jobs.len());
+        let mut tasks = Vec::new();
+        let mut audited = Vec::new();
+        for job in jobs {
+            let Some(id) = insert_job(&mut tx, job).await? else {
+                submitted.push(Submitted::Existing(existing(&mut tx, job).await?));
+                continue;
+            };
+            tasks.extend(insert_stages(&mut tx, id, job).await?);
+            audited.push(AuditRow::of_job(id, "user", "submit", Some(job.new.spec.name.clone()), tx.now()));
+            submitted.push(Submitted::New(id));
+        }
+        insert_tasks(&mut tx, &tasks).await?;
+        audit::insert(&mut tx, &audited).await?;
+        let mut moves = Moves::new(tx.now());
+        for new in &submitted {
+            if let Submitted::New(id) = new {
+                release(&mut tx, *id, &mut moves).await?;
+            }
+        }
+        moves.save(&mut tx).await?;
+        tx.commit().await?;
+        Ok(submitted)
+    }
+}
+
+/// A job whose spec is known to be sound.
+struct Checked<'a> {
+    new: &'a NewJob,
+    stages: Vec<rules::stage::Stage>,
+    json: String,
+    hash: String,
+}
+
+impl<'a> Checked<'a> {
+    fn new(new: &'a NewJob) -> Result<Self> {
+        let json = serde_json::to_string(&new.spec)?;
+        if json.len() > spec::MAX_BYTES {
+            return Err(spec::Bad::TooLarge(json.len()).into());
+        }
+        if new.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > 255) {
+            return Err(Error::Invalid("an idempotency key must have 1 to 255 characters".into()));
+        }
+        let stages = new.spec.resolve()?;
+        let hash = hex::encode(Sha256::digest(format!("{:?} {json}", new.video)));
+        Ok(Checked { new, stages, json, hash })
+    }
+}
+
+async fn insert_job(tx: &mut Tx, job: &Checked<'_>) -> Result<Option<JobId>> {
+    let (spec, now) = (&job.new.spec, tx.now());
+    let inserted: Option<(i64,)> = tx
+        .query(INSERT)
+        .bind(job.new.video.map(|video| video.0))
+        .bind(spec.user.as_str())
+        .bind(spec.name.as_str())
+        .bind(i64::from(spec.priority))
+        .bind(job.json.as_str())
+        .bind(job.new.idempotency_key.clone())
+        .bind(job.hash.as_str())
+        .bind(i64::from(spec.max_attempts))
+        .bind(i64::from(spec.backoff_initial_ms))
+        .bind(i64::from(spec.backoff_max_ms))
+        .bind(now)
+        .optional()
+        .await?;
+    Ok(inserted.map(|(id,)| JobId(id)))
+}
+
+async fn existing(tx: &mut Tx, job: &Checked<'_>) -> Result<JobId> {
+    let key = job.new.idempotency_key.clone().unwrap_or_default();
+    let user = job.new.spec.user.as_str();
+    let (id, hash): (i64, String) = tx.query(BY_KEY).bind(user).bind(key.as_str()).one().await?;
+    if hash == job.hash { Ok(JobId(id)) } else { Err(Error::KeyReused(key)) }
+}
+
+async fn insert_stages(tx: &mut Tx, id: JobId, job: &Checked<'_>) -> Result<Vec<NewTask>> {
+    let spec = &job.new.spec;
+    let mut rows = Vec::with_capacity(spec.stages.len());
+    let mut tasks = Vec::new();
+    for (position, (written, resolved)) in spec.stages.iter().zip(&job.stages).enumerate() {
+        let (kind, payload) = written.work()?;
+        let lane_id = lane::find_or_make(tx, &written.lane()?).await?;
+        let known = written.known_tasks();
+        rows.push(StageInsert {
+            job_id: id.0,
+            position: position as i64,
+            name: &written.name,
+            phase: written.phase.as_str(),
+            kind,
+            payload: payload.to_string(),
+            effect: written.effect.as_ref().map(serde_json::to_string).transpose()?,
+            needs: serde_json::to_string(&resolved.needs)?,
+            expands: resolved.expands.map(|plan| plan as i64),
+            is_plan: job.stages.iter().any(|stage| stage.expands == Some(position)),
+            lane_id,
+            is_optional: written.optional,
+            timeout_ms: written.timeout_ms,
+            stall_ms: written.stall_ms,
+            is_expanded: known.is_some(),
+            tasks: known.unwrap_or(0).into(),
+        });
+        for segment in 0..known.unwrap_or(0) {
+            tasks.push(NewTask {
+                id: TaskId::new(id, tasks.len() as i64).0,
+                stage: position as i64,
+                segment: segment.into(),
+                lane_id,
+                priority: spec.priority.into(),
+                max_attempts: spec.max_attempts.into(),
+            });
+        }
+    }
+    tx.query(INSERT_STAGES).rows(&rows).execute().await?;
+    Ok(tasks)
+}

@@ -1,0 +1,186 @@
+//! Task rows: loading them, locked, as the rules know them.
+
+use crate::db::Tx;
+use crate::error::Result;
+use rules::execution::Status;
+use rules::lease::{Lease, Terms};
+use rules::task::{Name, Next, State, Task};
+use rules::{Fence, Millis, TaskId, Token};
+use serde::Serialize;
+use std::collections::HashMap;
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct TaskRow {
+    pub id: i64,
+    pub stage: i64,
+    pub segment: i64,
+    pub state: String,
+    pub fence: i64,
+    pub attempts: i64,
+    pub max_attempts: i64,
+    pub queued_at: Option<i64>,
+    pub due_at: Option<i64>,
+    pub failure: Option<String>,
+}
+
+/// What the rules need of a task's current execution.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct ExecutionRow {
+    pub task_id: i64,
+    pub fence: i64,
+    pub token: i64,
+    pub worker_id: String,
+    pub status: String,
+    pub lease_expires_at: i64,
+    pub progress: i64,
+    pub progressed_at: i64,
+    pub stall_ms: Option<i64>,
+    pub deadline_at: Option<i64>,
+    pub result: Option<String>,
+}
+
+/// A task as loaded: its row, its current execution, and what the rules make of both.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    pub id: TaskId,
+    pub row: TaskRow,
+    pub execution: Option<ExecutionRow>,
+    pub task: Task,
+}
+
+const LOCK: &str = "
+SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN task t ON t.id = r.id
+ORDER BY t.id
+FOR UPDATE OF t";
+
+const LOCK_FREE: &str = "
+SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN task t ON t.id = r.id
+ORDER BY t.id
+FOR UPDATE OF t SKIP LOCKED";
+
+/// A second statement, and not a join to the first: PostgreSQL would pair a task it had to wait for with the
+/// execution it saw before the wait.
+const EXECUTIONS: &str = "
+SELECT e.task_id, e.fence, e.token, e.worker_id, e.status, e.lease_expires_at, e.progress, e.progressed_at,
+       e.stall_ms, e.deadline_at, e.result
+FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT)
+JOIN execution e ON e.task_id = r.task_id AND e.fence = r.fence";
+
+/// What to do about a task another transaction is busy with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Busy {
+    Wait,
+    Skip,
+}
+
+#[derive(Serialize)]
+struct ExecutionKey {
+    task_id: i64,
+    fence: i64,
+}
+
+/// Locks these tasks, in order of id, and loads them with their current executions.
+pub(crate) async fn lock(
+    tx: &mut Tx,
+    ids: impl IntoIterator<Item = TaskId>,
+    busy: Busy,
+) -> Result<Vec<Loaded>> {
+    let sql = if busy == Busy::Skip { LOCK_FREE } else { LOCK };
+    let rows: Vec<TaskRow> = tx.query(sql).ids(ids.into_iter().map(|id| id.0)).all().await?;
+    with_executions(tx, rows).await
+}
+
+/// Adds to locked rows the executions they speak of.
+pub(crate) async fn with_executions(tx: &mut Tx, rows: Vec<TaskRow>) -> Result<Vec<Loaded>> {
+    let keys: Vec<ExecutionKey> = rows
+        .iter()
+        .filter(|row| row.state == Name::Running.as_str() || row.state == Name::Done.as_str())
+        .map(|row| ExecutionKey { task_id: row.id, fence: row.fence })
+        .collect();
+    let executions: Vec<ExecutionRow> = if keys.is_empty() {
+        Vec::new()
+    } else {
+        tx.query(EXECUTIONS).rows(&keys).all().await?
+    };
+    let mut executions: HashMap<i64, ExecutionRow> =
+        executions.into_iter().map(|execution| (execution.task_id, execution)).collect();
+    rows.into_iter().map(|row| Loaded::new(row.clone(), executions.remove(&row.id))).collect()
+}
+
+impl Loaded {
+    pub fn new(row: TaskRow, execution: Option<ExecutionRow>) -> Result<Self> {
+        let task = Task {
+            state: state(&row, execution.as_ref())?,
+            fence: Fence(row.fence),
+            attempts: row.attempts.try_into().unwrap_or(u32::MAX),
+            max_attempts: row.max_attempts.try_into().unwrap_or(0),
+        };
+        Ok(Loaded { id: TaskId(row.id), row, execution, task })
+    }
+}
+
+fn state(row: &TaskRow, execution: Option<&ExecutionRow>) -> Result<State> {
+    let name: Name = row.state.parse()?;
+    Ok(match (name, execution) {
+        (Name::New, _) => State::New,
+        (Name::Ready, _) => State::Ready { since: Millis(row.queued_at.unwrap_or_default()) },
+        (Name::Running, Some(execution)) => {
+            State::Running { lease: execution.lease()?, execution: execution.status.parse()? }
+        }
+        (Name::Done, Some(execution)) => {
+            State::Done { token: Token(execution.token), execution: execution.status.parse()? }
+        }
+        (Name::Running | Name::Done, None) => return Err(missing_execution(row)),
+        (Name::Error, _) => error(row)?,
+    })
+}
+
+/// The schema cannot rule this out without a foreign key on the hot path; `doctor` looks for it.
+fn missing_execution(row: &TaskRow) -> crate::Error {
+    crate::Error::Corrupt(rules::Unknown {
+        machine: "execution of a task",
+        word: format!("{} {}", TaskId(row.id), row.state),
+        expected: format!("its execution {}", row.fence),
+    })
+}
+
+fn error(row: &TaskRow) -> Result<State> {
+    let failure = row.failure.as_deref().unwrap_or("transient").parse()?;
+    let has_attempts = row.attempts < row.max_attempts && failure != rules::failure::Kind::Permanent;
+    let next = match row.due_at {
+        None => Next::Final,
+        Some(at) if has_attempts => Next::RetryAt(Millis(at)),
+        Some(_) => Next::Unjudged,
+    };
+    Ok(State::Error { failure, next })
+}
+
+impl ExecutionRow {
+    fn lease(&self) -> Result<Lease> {
+        let worker = self.worker_id.parse().map_err(|_| rules::Unknown {
+            machine: "worker id",
+            word: self.worker_id.clone(),
+            expected: "a UUID".into(),
+        })?;
+        Ok(Lease {
+            worker,
+            token: Token(self.token),
+            expires_at: Millis(self.lease_expires_at),
+            progress: self.progress,
+            progressed_at: Millis(self.progressed_at),
+            terms: Terms {
+                length: Millis(0),
+                stall: self.stall_ms.map(Millis),
+                deadline: self.deadline_at.map(Millis),
+            },
+        })
+    }
+
+    pub fn is(&self, status: Status) -> bool {
+        self.status == status.as_str()
+    }
+}

@@ -1,0 +1,216 @@
+//! "Why is this waiting?": the state of a job in sentences, worst first.
+
+use crate::Store;
+use crate::db::Tx;
+use crate::error::Result;
+use crate::lane;
+use rules::job::State;
+use rules::{JobId, Millis, TaskId};
+use serde::Serialize;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Why {
+    pub job: JobId,
+    pub state: State,
+    /// What it waits for or why it ended, in a person's words.
+    pub reasons: Vec<String>,
+}
+
+/// Reasons of one kind that are listed one by one.
+const FEW: i64 = 5;
+
+const RUNNING: &str = "
+SELECT t.id, s.name, e.worker_id, w.name, e.leased_at, e.lease_expires_at, e.permille
+FROM task t
+JOIN stage s ON s.job_id = $3 AND s.position = t.stage
+JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
+LEFT JOIN worker w ON w.id = e.worker_id
+WHERE t.id BETWEEN $1 AND $2 AND t.state = 'RUNNING'
+ORDER BY e.lease_expires_at LIMIT $4";
+
+const READY: &str = "
+SELECT t.lane_id, s.name, count(*), min(t.queued_at), max(t.priority)
+FROM task t JOIN stage s ON s.job_id = $3 AND s.position = t.stage
+WHERE t.id BETWEEN $1 AND $2 AND t.state = 'READY'
+GROUP BY t.lane_id, s.name, s.position ORDER BY s.position";
+
+const AHEAD: &str = "
+SELECT count(*) FROM (
+    SELECT id FROM task
+    WHERE lane_id = $1 AND queued_at IS NOT NULL AND (priority > $2 OR (priority = $2 AND queued_at < $3))
+    LIMIT 10001
+) ahead";
+
+const RETRYING: &str = "
+SELECT t.id, t.due_at, t.attempts, t.max_attempts, e.error
+FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
+WHERE t.id BETWEEN $1 AND $2 AND t.due_at IS NOT NULL
+ORDER BY t.due_at LIMIT $3";
+
+const STAGES: &str = "
+SELECT position, name, needs, expands, is_expanded, is_released, tasks, open FROM stage
+WHERE job_id = $1 ORDER BY position";
+
+const UNSETTLED: &str = "
+SELECT count(*), coalesce(min(committed_at), 0) FROM execution
+WHERE task_id BETWEEN $1 AND $2 AND status = 'COMMITTED'";
+
+#[derive(sqlx::FromRow)]
+struct StageRow {
+    position: i64,
+    name: String,
+    needs: String,
+    expands: Option<i64>,
+    is_expanded: bool,
+    is_released: bool,
+    tasks: i64,
+    open: i64,
+}
+
+impl Store {
+    /// Explains a job: what runs, what waits and for what, what failed.
+    pub async fn why(&self, id: JobId) -> Result<Why> {
+        let seen = self.job(id).await?;
+        let mut reasons = Vec::new();
+        match seen.state {
+            State::Completed => reasons.push("It is completed: nothing is left to do.".into()),
+            State::Failed => reasons.push(format!(
+                "It has failed: {}. `vodmill job retry {id}` tries again and keeps what was done.",
+                seen.error.as_deref().unwrap_or("no reason was recorded")
+            )),
+            State::Cancelled => reasons.push("It was cancelled.".into()),
+            _ => {
+                let mut tx = self.db.read().await?;
+                running(&mut tx, id, &mut reasons).await?;
+                retrying(&mut tx, id, &mut reasons).await?;
+                self.ready(&mut tx, id, &mut reasons).await?;
+                unsettled(&mut tx, id, &mut reasons).await?;
+                waiting(&mut tx, id, &mut reasons).await?;
+            }
+        }
+        Ok(Why { job: id, state: seen.state, reasons })
+    }
+
+    async fn ready(&self, tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
+        let (first, last) = TaskId::range(id);
+        let now = tx.now();
+        let rows: Vec<(i64, String, i64, i64, i64)> =
+            tx.query(READY).bind(first).bind(last).bind(id).all().await?;
+        for (lane_id, stage, count, since, priority) in rows {
+            let asks = lane::asks(tx, lane_id).await?;
+            let live = lane::capable(tx, now - self.options.offline_after).await?;
+            let able = live.iter().any(|capabilities| capabilities.satisfy(&asks.asks));
+            let (ahead,): (i64,) = tx.query(AHEAD).bind(lane_id).bind(priority).bind(since).one().await?;
+            let waits = span(now - Millis(since));
+            let tasks = tasks(count);
+            reasons.push(if live.is_empty() {
+                format!("{tasks} of stage {stage} READY for {waits}, and no worker is running: start one with `vodmill worker`.")
+            } else if !able {
+                format!(
+                    "{tasks} of stage {stage} READY for {waits}, and none of the workers can do it: it asks for `{}`.",
+                    asks.asks
+                )
+            } else {
+                format!("{tasks} of stage {stage} READY for {waits}, waiting for a free worker; {} ahead.", more(ahead))
+            });
+        }
+        Ok(())
+    }
+}
+
+async fn running(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
+    type Row = (i64, String, String, Option<String>, i64, i64, Option<i64>);
+    let (first, last) = TaskId::range(id);
+    let now = tx.now();
+    let rows: Vec<Row> = tx.query(RUNNING).bind(first).bind(last).bind(id).bind(FEW).all().await?;
+    for (task, stage, worker, name, since, until, permille) in rows {
+        let (task, on) = (TaskId(task), name.unwrap_or(worker));
+        let far = permille.map(|p| format!(", {} % done", p / 10)).unwrap_or_default();
+        reasons.push(if until <= now.0 {
+            format!(
+                "Task {task} (stage {stage}) was running on worker {on}, whose lease expired {} ago; it is taken back \
+                 by the next look of an orchestrator. If this stays, no orchestrator is running.",
+                span(now - Millis(until))
+            )
+        } else {
+            format!("Task {task} (stage {stage}) runs on worker {on} for {}{far}.", span(now - Millis(since)))
+        });
+    }
+    Ok(())
+}
+
+async fn retrying(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
+    type Row = (i64, i64, i64, i64, Option<String>);
+    let (first, last) = TaskId::range(id);
+    let now = tx.now();
+    let rows: Vec<Row> = tx.query(RETRYING).bind(first).bind(last).bind(FEW).all().await?;
+    for (task, due_at, attempts, max_attempts, error) in rows {
+        let error = error.unwrap_or_else(|| "no reason was recorded".into());
+        reasons.push(format!(
+            "Task {} failed {attempts} of {max_attempts} times and is looked at again in {}: {error}.",
+            TaskId(task),
+            span(Millis(due_at) - now)
+        ));
+    }
+    Ok(())
+}
+
+async fn unsettled(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
+    let (first, last) = TaskId::range(id);
+    let now = tx.now();
+    let (count, since): (i64, i64) = tx.query(UNSETTLED).bind(first).bind(last).one().await?;
+    if count > 0 {
+        let waits = span(now - Millis(since));
+        reasons.push(format!(
+            "{} committed, and not settled for {waits}: an orchestrator does that.",
+            tasks(count)
+        ));
+    }
+    Ok(())
+}
+
+async fn waiting(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
+    let stages: Vec<StageRow> = tx.query(STAGES).bind(id).all().await?;
+    let is_finished = |stage: &StageRow| stage.is_expanded && stage.is_released && stage.open == 0;
+    for stage in stages.iter().filter(|stage| !stage.is_released) {
+        let needs: Vec<i64> = serde_json::from_str(&stage.needs)?;
+        let left = |need: &StageRow| match need.is_expanded {
+            true => format!("{} ({} of {} left)", need.name, need.open, need.tasks),
+            false => format!("{} (not planned yet)", need.name),
+        };
+        let open: Vec<String> = stages
+            .iter()
+            .filter(|need| needs.contains(&need.position) && !is_finished(need))
+            .map(left)
+            .collect();
+        let planned = if stage.expands.is_some() && !stage.is_expanded {
+            ", whose plan says what it has to do"
+        } else {
+            ""
+        };
+        reasons.push(format!("Stage {} waits for {}{planned}.", stage.name, open.join(" and ")));
+    }
+    Ok(())
+}
+
+fn tasks(count: i64) -> String {
+    if count == 1 { "1 task is".into() } else { format!("{count} tasks are") }
+}
+
+fn more(ahead: i64) -> String {
+    match ahead {
+        0 => "nothing is".into(),
+        1 => "1 task is".into(),
+        10_001.. => "more than 10,000 tasks are".into(),
+        _ => format!("{ahead} tasks are"),
+    }
+}
+
+fn span(of: Millis) -> String {
+    match of.0.max(0) {
+        ms @ 0..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        ms @ 10_000..600_000 => format!("{} s", ms / 1000),
+        ms @ 600_000..36_000_000 => format!("{} min", ms / 60_000),
+        ms => format!("{} h", ms / 3_600_000),
+    }
+}

@@ -1,0 +1,198 @@
+//! What workers say of their work: renew, progress, commit, fail. Each takes a batch and answers for each.
+
+use crate::Store;
+use crate::db::{Step, Tx, again};
+use crate::error::Result;
+use crate::job::retry_policies;
+use crate::moves::{Moves, Words};
+use crate::stage::{self, Special};
+use crate::task::{self, Busy, Loaded};
+use crate::wake::Topic;
+use crate::{log, outbox, plan, video};
+use rules::backoff::{Backoff, Jitter};
+use rules::task::{Command, Refusal};
+use rules::{JobId, TaskId, failure};
+use std::collections::HashMap;
+use wire::{Answer, Commit, Failure, Progress, Proof, Renewal};
+
+/// Messages of failures longer than this are cut.
+const MAX_MESSAGE: usize = 8 * 1024;
+
+impl Store {
+    /// Extends leases of work that moves; also one that has expired and was not reclaimed yet.
+    pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Answer>> {
+        again(|| self.renew_once(renewals)).await
+    }
+
+    async fn renew_once(&self, renewals: &[Renewal]) -> Result<Vec<Answer>> {
+        let mut tx = self.db.write(Step::Renew).await?;
+        let mut tasks = lock(&mut tx, renewals.iter().map(|renewal| renewal.proof)).await?;
+        let mut moves = Moves::new(tx.now());
+        let answers = renewals.iter().map(|renewal| {
+            let renew = self.renewal(renewal.proof, renewal.progress);
+            answer(&mut tasks, renewal.proof, |task| moves.make(task, &renew, Words::default()))
+        });
+        let answers = answers.collect();
+        moves.save(&mut tx).await?;
+        tx.commit().await?;
+        Ok(answers)
+    }
+
+    /// Records that work has begun and how far it is; extends the lease.
+    pub async fn progress(&self, reports: &[Progress]) -> Result<Vec<Answer>> {
+        again(|| self.progress_once(reports)).await
+    }
+
+    async fn progress_once(&self, reports: &[Progress]) -> Result<Vec<Answer>> {
+        let mut tx = self.db.write(Step::Progress).await?;
+        let mut tasks = lock(&mut tx, reports.iter().map(|report| report.proof)).await?;
+        let mut moves = Moves::new(tx.now());
+        let answers = reports.iter().map(|report| {
+            let words = Words {
+                step: report.step.clone(),
+                permille: report.permille.map(i64::from),
+                ..Words::default()
+            };
+            let renew = self.renewal(report.proof, report.progress);
+            answer(&mut tasks, report.proof, |task| moves.make_begun(task, &renew, words))
+        });
+        let answers = answers.collect();
+        moves.save(&mut tx).await?;
+        tx.commit().await?;
+        Ok(answers)
+    }
+
+    /// Makes results real: compare-and-set on the lease, at most once for each task, with their effects in the
+    /// same transaction.
+    pub async fn commit(&self, commits: &[Commit]) -> Result<Vec<Answer>> {
+        let answers = again(|| self.commit_once(commits)).await?;
+        self.wake.up(Topic::Settle);
+        Ok(answers)
+    }
+
+    async fn commit_once(&self, commits: &[Commit]) -> Result<Vec<Answer>> {
+        let mut tx = self.db.write(Step::Commit).await?;
+        let mut tasks = lock(&mut tx, commits.iter().map(|commit| commit.proof)).await?;
+        let mut moves = Moves::new(tx.now());
+        let special = stage::special(&mut tx, tasks.keys().map(|id| id.job())).await?;
+        let mut answers = Vec::with_capacity(commits.len());
+        let mut accepted = Vec::new();
+        for commit in commits {
+            let answer = answer(&mut tasks, commit.proof, |task| {
+                let is_plan =
+                    special.get(&(task.id.job(), task.row.stage)).is_some_and(|stage| stage.is_plan);
+                commit_one(&mut moves, task, commit, is_plan)
+            });
+            if answer == Answer::Accepted {
+                accepted.push(commit);
+            }
+            answers.push(answer);
+        }
+        moves.save(&mut tx).await?;
+        publish(&mut tx, &accepted, &tasks, &special).await?;
+        tx.commit().await?;
+        Ok(answers)
+    }
+
+    /// Ends executions that did not succeed.
+    pub async fn fail(&self, failures: &[Failure]) -> Result<Vec<Answer>> {
+        let answers = again(|| self.fail_once(failures)).await?;
+        self.wake.up(Topic::Settle);
+        Ok(answers)
+    }
+
+    async fn fail_once(&self, failures: &[Failure]) -> Result<Vec<Answer>> {
+        let mut tx = self.db.write(Step::Fail).await?;
+        let mut tasks = lock(&mut tx, failures.iter().map(|failure| failure.proof)).await?;
+        let policies = retry_policies(&mut tx, tasks.keys().map(|id| id.job())).await?;
+        let mut moves = Moves::new(tx.now());
+        let mut answers = Vec::with_capacity(failures.len());
+        let mut steps = Vec::new();
+        for failure in failures {
+            let fail = Command::Fail {
+                token: failure.proof.token,
+                kind: failure.kind,
+                backoff: policies.get(&failure.proof.task.job()).copied().unwrap_or_default(),
+                jitter: Jitter(rand::random_range(0..=1000)),
+            };
+            let note: String = failure.message.chars().take(MAX_MESSAGE).collect();
+            let words = Words { note: Some(note), usage: Some(failure.usage), ..Words::default() };
+            let answer = answer(&mut tasks, failure.proof, |task| moves.make(task, &fail, words));
+            if answer == Answer::Accepted {
+                steps.extend(failure.steps.iter().map(|step| (failure.proof, step)));
+            }
+            answers.push(answer);
+        }
+        moves.save(&mut tx).await?;
+        log::insert_steps(&mut tx, &steps).await?;
+        tx.commit().await?;
+        Ok(answers)
+    }
+
+    fn renewal(&self, proof: Proof, progress: i64) -> Command {
+        Command::Renew { token: proof.token, progress, length: self.options.lease }
+    }
+}
+
+async fn lock(tx: &mut Tx, proofs: impl Iterator<Item = Proof>) -> Result<HashMap<TaskId, Loaded>> {
+    let mut ids: Vec<TaskId> = proofs.map(|proof| proof.task).collect();
+    ids.sort();
+    ids.dedup();
+    let loaded = task::lock(tx, ids, Busy::Wait).await?;
+    Ok(loaded.into_iter().map(|loaded| (loaded.id, loaded)).collect())
+}
+
+fn answer(
+    tasks: &mut HashMap<TaskId, Loaded>,
+    proof: Proof,
+    decide: impl FnOnce(&mut Loaded) -> Result<(), Refusal>,
+) -> Answer {
+    let Some(task) = tasks.get_mut(&proof.task) else { return Answer::Refused(Refusal::NotRunning) };
+    match decide(task) {
+        Ok(()) => Answer::Accepted,
+        Err(Refusal::CommittedByYou) => Answer::AlreadyAccepted,
+        Err(refusal) => Answer::Refused(refusal),
+    }
+}
+
+/// A plan that cannot be expanded is a failure of its task, for good, and no commit.
+fn commit_one(moves: &mut Moves, task: &mut Loaded, commit: &Commit, is_plan: bool) -> Result<(), Refusal> {
+    let token = commit.proof.token;
+    let result = commit.result.as_ref().map(ToString::to_string);
+    let usage = Some(commit.usage);
+    if is_plan && let Err(reason) = plan::segments(result.as_deref()) {
+        let fail = Command::Fail {
+            token,
+            kind: failure::Kind::Permanent,
+            backoff: Backoff::default(),
+            jitter: Jitter::default(),
+        };
+        moves.make_begun(task, &fail, Words { note: Some(reason), usage, ..Words::default() })?;
+        return Err(Refusal::BadResult);
+    }
+    moves.make_begun(task, &Command::Commit { token }, Words { result, usage, ..Words::default() })
+}
+
+/// Everything a commit makes visible, in its transaction.
+async fn publish(
+    tx: &mut Tx,
+    accepted: &[&Commit],
+    tasks: &HashMap<TaskId, Loaded>,
+    special: &HashMap<(JobId, i64), Special>,
+) -> Result<()> {
+    let mut messages = Vec::new();
+    let mut steps = Vec::new();
+    for commit in accepted {
+        let id = commit.proof.task;
+        steps.extend(commit.steps.iter().map(|step| (commit.proof, step)));
+        let stage = tasks.get(&id).and_then(|task| special.get(&(id.job(), task.row.stage)));
+        if let Some(message) = stage.map(|stage| stage.message(id)).transpose()?.flatten() {
+            messages.push(message);
+        }
+        if let Some(publication) = &commit.publication {
+            video::publish(tx, id, publication).await?;
+        }
+    }
+    log::insert_steps(tx, &steps).await?;
+    outbox::insert(tx, &messages).await
+}

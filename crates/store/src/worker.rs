@@ -1,0 +1,170 @@
+//! Workers: registration, heartbeats, and the ones that fell silent.
+
+use crate::Store;
+use crate::audit::{self, AuditRow};
+use crate::db::{Step, Tx, again};
+use crate::error::{Error, Result};
+use crate::wake::Topic;
+use rules::worker::{Command, Status, Worker};
+use rules::{Millis, WorkerId};
+use serde::Serialize;
+use wire::{Heartbeat, Hello};
+
+/// How large a worker's metadata may be, as JSON (001).
+pub const MAX_METADATA: usize = 10 * 1024;
+
+const REGISTER: &str = "
+INSERT INTO worker (id, name, kind, hostname, version, status, phase, capabilities, metadata, slots, registered_at)
+VALUES ($1, $2, $3, $4, $5, 'active', 'Startup', $6, $7, $8, $9)
+ON CONFLICT (id) DO NOTHING";
+
+const LOCK: &str = "SELECT status, registered_at, last_heartbeat FROM worker WHERE id = $1 FOR UPDATE";
+
+const SAVE: &str = "UPDATE worker SET status = $1, last_heartbeat = $2 WHERE id = $3";
+
+const SAVE_LOAD: &str = "UPDATE worker SET phase = $1, running = $2, done = $3, failed = $4 WHERE id = $5";
+
+/// Judged again under the row's lock, so that a heartbeat that arrives meanwhile wins (001, edge cases 4 and 9).
+const SILENT: &str = "
+SELECT id FROM worker
+WHERE status NOT IN ('offline', 'disabled') AND coalesce(last_heartbeat, registered_at) <= $1
+ORDER BY id LIMIT $2";
+
+const LIST: &str = "
+SELECT id, name, kind, hostname, version, status, phase, capabilities, slots, running, done, failed, registered_at,
+       last_heartbeat
+FROM worker WHERE ($1 OR status <> 'offline')
+ORDER BY registered_at DESC, id LIMIT 1000";
+
+/// A worker as people see it.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct View {
+    pub id: String,
+    pub name: String,
+    pub kind: String,
+    pub hostname: String,
+    pub version: String,
+    pub status: String,
+    pub phase: String,
+    pub capabilities: String,
+    pub slots: i64,
+    pub running: i64,
+    pub done: i64,
+    pub failed: i64,
+    pub registered_at: i64,
+    pub last_heartbeat: Option<i64>,
+}
+
+impl Store {
+    pub async fn register_worker(&self, hello: &Hello) -> Result<()> {
+        let metadata = hello.metadata.to_string();
+        if metadata.len() > MAX_METADATA || hello.capabilities.to_string().len() > MAX_METADATA {
+            return Err(Error::Invalid(format!("a worker's metadata may be {MAX_METADATA} bytes long")));
+        }
+        again(|| self.register_once(hello, &metadata)).await
+    }
+
+    async fn register_once(&self, hello: &Hello, metadata: &str) -> Result<()> {
+        let mut tx = self.db.write(Step::Register).await?;
+        let now = tx.now();
+        tx.query(REGISTER)
+            .bind(hello.worker)
+            .bind(hello.name.as_str())
+            .bind(hello.kind.as_str())
+            .bind(hello.hostname.as_str())
+            .bind(hello.version.as_str())
+            .bind(hello.capabilities.to_string())
+            .bind(metadata)
+            .bind(i64::from(hello.slots))
+            .bind(now)
+            .execute()
+            .await?;
+        tx.commit().await
+    }
+
+    /// Records a heartbeat; what the worker is to be from now on.
+    pub async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<Status> {
+        again(|| self.heartbeat_once(heartbeat)).await
+    }
+
+    async fn heartbeat_once(&self, heartbeat: &Heartbeat) -> Result<Status> {
+        let mut tx = self.db.write(Step::Heartbeat).await?;
+        tx.relax().await?;
+        let said = Command::Heartbeat { running: heartbeat.running, is_draining: heartbeat.is_draining };
+        let mut status = step(&mut tx, heartbeat.worker, said, "worker").await?;
+        if heartbeat.is_leaving && status != Status::Disabled {
+            status = step(&mut tx, heartbeat.worker, Command::Leave, "worker").await?;
+        }
+        tx.query(SAVE_LOAD)
+            .bind(heartbeat.phase.as_str())
+            .bind(i64::from(heartbeat.running))
+            .bind(i64::try_from(heartbeat.done).unwrap_or(i64::MAX))
+            .bind(i64::try_from(heartbeat.failed).unwrap_or(i64::MAX))
+            .bind(heartbeat.worker)
+            .execute()
+            .await?;
+        tx.commit().await?;
+        Ok(status)
+    }
+
+    /// Marks workers offline that were not heard of for the offline threshold. Their leases expire by themselves.
+    pub async fn mark_offline(&self, max: i64) -> Result<Vec<WorkerId>> {
+        let mut read = self.db.read().await?;
+        let silent_since = read.now() - self.options.offline_after;
+        let found: Vec<(String,)> = read.query(SILENT).bind(silent_since).bind(max).all().await?;
+        drop(read);
+        let mut marked = Vec::new();
+        for (id,) in found {
+            let Ok(id) = id.parse() else { continue };
+            let check = Command::Check { threshold: self.options.offline_after };
+            match self.tell(id, check, Step::Offline, "orchestrator").await {
+                Ok(_) => marked.push(id),
+                Err(Error::Refused(_) | Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(marked)
+    }
+
+    /// A person's word to a worker: drain, disable, enable.
+    pub async fn manage_worker(&self, id: WorkerId, command: Command) -> Result<Status> {
+        let status = self.tell(id, command, Step::Manage, "user").await?;
+        self.wake.up(Topic::Ready);
+        Ok(status)
+    }
+
+    async fn tell(&self, id: WorkerId, command: Command, at: Step, role: &'static str) -> Result<Status> {
+        again(|| async {
+            let mut tx = self.db.write(at).await?;
+            let status = step(&mut tx, id, command, role).await?;
+            tx.commit().await?;
+            Ok(status)
+        })
+        .await
+    }
+
+    /// Workers, newest first; those that left only when asked for.
+    pub async fn workers(&self, with_offline: bool) -> Result<Vec<View>> {
+        let mut tx = self.db.read().await?;
+        tx.query(LIST).bind(with_offline).all().await
+    }
+}
+
+/// Load, decide, save, for one worker; a change of status is audited.
+async fn step(tx: &mut Tx, id: WorkerId, command: Command, role: &'static str) -> Result<Status> {
+    let row: Option<(String, i64, Option<i64>)> = tx.query(LOCK).bind(id).optional().await?;
+    let (status, registered_at, last_heartbeat) = row.ok_or(Error::NotFound("worker"))?;
+    let before = Worker {
+        status: status.parse()?,
+        registered_at: Millis(registered_at),
+        last_heartbeat: last_heartbeat.map(Millis),
+    };
+    let after = rules::worker::decide(&before, command, tx.now())?;
+    tx.query(SAVE).bind(after.status.as_str()).bind(after.last_heartbeat).bind(id).execute().await?;
+    let is_routine = matches!(command, Command::Heartbeat { .. }) && before.status != Status::Offline;
+    if before.status != after.status && !is_routine {
+        let between = (before.status, after.status);
+        audit::insert(tx, &[AuditRow::of_worker(id, role, command.name(), between, tx.now())]).await?;
+    }
+    Ok(after.status)
+}
