@@ -1,1 +1,102 @@
-fn main() {}
+//! The program: settings, commands, and what people see. One file for each command.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+
+mod bench;
+mod command;
+mod output;
+mod settings;
+
+use clap::{Parser, Subcommand};
+use settings::Settings;
+use std::process::ExitCode;
+
+/// Crash-safe video transcoding, on one machine or a fleet.
+///
+/// Jobs are stages of tasks; workers lease tasks, and any process may be killed at any instant: nothing is lost, and
+/// nothing takes effect twice. This version runs commands; video stages come next.
+#[derive(Parser)]
+#[command(name = "vodmill", version, max_term_width = 110)]
+struct Program {
+    #[command(flatten)]
+    settings: Settings,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Migrate(command::migrate::Args),
+    Submit(command::submit::Args),
+    Worker(command::worker::Args),
+    Orchestrate(command::orchestrate::Args),
+    Watch(command::watch::Args),
+    Jobs(command::jobs::Args),
+    #[command(subcommand)]
+    Job(command::job::Command),
+    Workers(command::workers::Args),
+    Doctor(command::doctor::Args),
+    #[command(subcommand)]
+    Bench(bench::Command),
+    Completions(command::completions::Args),
+    /// Supervises one command for a worker.
+    #[command(hide = true, disable_help_flag = true)]
+    Guard {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<std::ffi::OsString>,
+    },
+}
+
+/// What a command comes to, short of an error.
+pub enum Done {
+    Yes,
+    /// It did what was asked, and the answer is bad: a failed job, a finding.
+    No,
+    Interrupted,
+}
+
+fn main() -> ExitCode {
+    // The guard supervises one command and must stay small: no runtime, no settings.
+    if std::env::args_os().nth(1).is_some_and(|word| word == "guard") {
+        worker::guard::run(std::env::args_os().skip(2));
+    }
+    let program = Program::parse();
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => match runtime.block_on(run(program)) {
+            Ok(Done::Yes) => ExitCode::SUCCESS,
+            Ok(Done::No) => ExitCode::from(1),
+            Ok(Done::Interrupted) => ExitCode::from(130),
+            Err(error) => complain(&error),
+        },
+        Err(error) => complain(&anyhow::Error::new(error).context("cannot start")),
+    }
+}
+
+async fn run(program: Program) -> anyhow::Result<Done> {
+    let settings = program.settings.with_file()?;
+    output::start_log(&settings);
+    match program.command {
+        Command::Migrate(args) => args.run(&settings).await,
+        Command::Submit(args) => args.run(&settings).await,
+        Command::Worker(args) => args.run(&settings).await,
+        Command::Orchestrate(args) => args.run(&settings).await,
+        Command::Watch(args) => args.run(&settings).await,
+        Command::Jobs(args) => args.run(&settings).await,
+        Command::Job(command) => command.run(&settings).await,
+        Command::Workers(args) => args.run(&settings).await,
+        Command::Doctor(args) => args.run(&settings).await,
+        Command::Bench(command) => command.run(&settings).await,
+        Command::Completions(args) => args.run(),
+        Command::Guard { .. } => unreachable!("handled before anything else is set up"),
+    }
+}
+
+/// Errors a person can mend by typing something else are wrong usage.
+fn complain(error: &anyhow::Error) -> ExitCode {
+    eprintln!("vodmill: {error:#}");
+    let is_usage = error.chain().any(|cause| {
+        cause.is::<settings::Usage>()
+            || matches!(cause.downcast_ref(), Some(store::Error::BadSpec(_) | store::Error::Invalid(_)))
+    });
+    ExitCode::from(if is_usage { 2 } else { 1 })
+}

@@ -1,1 +1,73 @@
+//! The orchestrator: everything that happens to jobs without a worker's hand.
+//!
+//! | duty | when | file |
+//! | --- | --- | --- |
+//! | settle commits, release what is next, expand plans, retry, judge final errors | woken, and a poll behind | [`advance`] |
+//! | take back expired leases, notice silent workers | by the clock | [`recovery`] |
+//! | deliver effects | woken, and a poll behind | [`effects`] |
+//! | archive, prune, prepare and drop history | now and then | [`housekeeping`] |
+//!
+//! Any number may run at once: each duty is a store transaction that passes over what another is busy with, and is
+//! safe to repeat. Killed at any line, an orchestrator leaves nothing that the next look does not find.
 
+mod advance;
+mod duty;
+pub mod effects;
+mod housekeeping;
+mod recovery;
+
+use std::time::Duration;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How often to look for commits, due retries and effects when nothing wakes it. Default 500 ms.
+    pub poll: Duration,
+    /// How often to look for expired leases. Default 1 s.
+    pub recovery_interval: Duration,
+    /// How often to look for silent workers. Default 60 s.
+    pub offline_interval: Duration,
+    /// How often to archive, prune and prepare partitions. Default 5 min.
+    pub housekeeping_interval: Duration,
+    /// Ended jobs older than this are archived. Default 30 days.
+    pub archive_after: Duration,
+    /// Audit rows, logs and steps older than this are dropped. Default: never.
+    pub history_after: Option<Duration>,
+    /// Delivered messages older than this are forgotten. Default 7 days.
+    pub messages_after: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        Options {
+            poll: Duration::from_millis(500),
+            recovery_interval: Duration::from_secs(1),
+            offline_interval: Duration::from_secs(60),
+            housekeeping_interval: Duration::from_secs(300),
+            archive_after: 30 * DAY,
+            history_after: None,
+            messages_after: 7 * DAY,
+        }
+    }
+}
+
+/// Does all duties until `shutdown`.
+pub async fn run(store: Store, options: Options, shutdown: CancellationToken) {
+    let carrier = store.wake().clone();
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        // Returns only where nothing carries wake-ups between processes; then polls find the work.
+        () = async { carrier.run().await; std::future::pending().await } => {}
+        _ = async {
+            tokio::join!(
+                advance::run(&store, &options),
+                recovery::leases(&store, &options),
+                recovery::workers(&store, &options),
+                effects::run(&store, &options),
+                housekeeping::run(&store, &options),
+            )
+        } => {}
+    }
+}

@@ -1,67 +1,93 @@
-//! The store is a desk: workers in the same process, or with access to the database, speak to it directly.
+//! The store as a desk: workers in the same process, or with access to the database, speak to it directly.
 
+use crate::batch::Batched;
 use crate::wake::Topic;
 use crate::{Error, Store};
 use rules::{WorkerId, worker};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 use wire::{Answer, Assignment, Commit, Desk, Failure, Heartbeat, Hello, Progress, Renewal};
 
-impl Desk for Store {
+/// A store behind the five verbs; single words of several slots are gathered into one transaction.
+pub struct StoreDesk {
+    store: Store,
+    batched: Batched,
+    /// Which hint was the newest when `has_work` last looked.
+    hints: Mutex<watch::Receiver<u64>>,
+}
+
+impl Store {
+    /// A desk for one worker. Needs a tokio runtime.
+    pub fn desk(&self) -> StoreDesk {
+        let hints = Mutex::new(self.wake.subscribe(Topic::Ready));
+        StoreDesk { store: self.clone(), batched: Batched::new(self), hints }
+    }
+}
+
+impl StoreDesk {
+    fn hints(&self) -> MutexGuard<'_, watch::Receiver<u64>> {
+        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Desk for StoreDesk {
     async fn register(&self, hello: &Hello) -> Result<(), wire::Error> {
-        Ok(self.register_worker(hello).await?)
+        Ok(self.store.register_worker(hello).await?)
     }
 
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<worker::Status, wire::Error> {
-        Ok(Store::heartbeat(self, heartbeat).await?)
+        Ok(self.store.heartbeat(heartbeat).await?)
     }
 
     async fn has_work(&self, worker: WorkerId) -> Result<bool, wire::Error> {
-        match Store::has_work(self, worker).await {
+        self.hints().mark_unchanged();
+        match self.store.has_work(worker).await {
             Err(Error::Refused(_)) => Ok(false),
             other => Ok(other?),
         }
     }
 
     async fn claim(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>, wire::Error> {
-        match Store::claim(self, worker, max).await {
+        match self.store.claim(worker, max).await {
             Err(Error::Refused(_)) => Ok(Vec::new()),
             other => Ok(other?),
         }
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Answer>, wire::Error> {
-        Ok(Store::renew(self, renewals).await?)
+        Ok(self.store.renew(renewals).await?)
     }
 
     async fn progress(&self, progress: &Progress) -> Result<Answer, wire::Error> {
-        only(Store::progress(self, std::slice::from_ref(progress)).await?)
+        self.batched.progress(progress.clone()).await.map_err(|error| said(&error))
     }
 
     async fn commit(&self, commit: &Commit) -> Result<Answer, wire::Error> {
-        only(Store::commit(self, std::slice::from_ref(commit)).await?)
+        self.batched.commit(commit.clone()).await.map_err(|error| said(&error))
     }
 
     async fn fail(&self, failure: &Failure) -> Result<Answer, wire::Error> {
-        only(Store::fail(self, std::slice::from_ref(failure)).await?)
+        self.batched.fail(failure.clone()).await.map_err(|error| said(&error))
     }
 
     async fn wait_for_work(&self) {
-        let mut hints = self.wake.subscribe(Topic::Ready);
-        // A closed channel would mean that the store is gone, and with it all work.
+        let mut hints = self.hints().clone();
+        // The channel lives as long as the store, and the store as long as this desk.
         let _ = hints.changed().await;
     }
 }
 
-fn only(answers: Vec<Answer>) -> Result<Answer, wire::Error> {
-    answers.into_iter().next().ok_or_else(|| wire::Error::Rejected("the store gave no answer".into()))
-}
-
 impl From<Error> for wire::Error {
     fn from(error: Error) -> Self {
-        if error.is_unavailable() {
-            wire::Error::Away(with_sources(&error))
-        } else {
-            wire::Error::Rejected(with_sources(&error))
-        }
+        said(&error)
+    }
+}
+
+fn said(error: &Error) -> wire::Error {
+    if error.is_unavailable() {
+        wire::Error::Away(with_sources(error))
+    } else {
+        wire::Error::Rejected(with_sources(error))
     }
 }
 

@@ -249,10 +249,14 @@ impl Store {
         }
     }
 
-    /// How many jobs have not ended.
-    pub async fn open_jobs(&self) -> Result<i64> {
+    /// Whether nothing is left to do: every job has ended, and every effect is delivered.
+    pub async fn is_idle(&self) -> Result<bool> {
+        const OPEN: &str = "SELECT id FROM job WHERE outcome IS NULL LIMIT 1";
+        const UNDELIVERED: &str = "SELECT id FROM outbox WHERE delivered_at IS NULL LIMIT 1";
         let mut tx = self.db.read().await?;
-        Ok(tx.query("SELECT count(*) FROM job WHERE outcome IS NULL").one::<(i64,)>().await?.0)
+        let open: Option<(i64,)> = tx.query(OPEN).optional().await?;
+        let undelivered: Option<(i64,)> = tx.query(UNDELIVERED).optional().await?;
+        Ok(open.is_none() && undelivered.is_none())
     }
 }
 

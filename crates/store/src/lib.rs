@@ -52,6 +52,7 @@ pub mod word;
 pub mod worker;
 
 pub use db::{Clock, Step};
+pub use desk::StoreDesk;
 pub use error::{Error, Refusal, Result};
 pub use open::{Location, Options};
 
@@ -78,6 +79,11 @@ impl Store {
 
     pub fn is_postgres(&self) -> bool {
         self.db.is_postgres()
+    }
+
+    /// The time by the clock that decides: the database's.
+    pub async fn now(&self) -> Result<rules::Millis> {
+        Ok(self.db.read().await?.now())
     }
 }
 

@@ -55,14 +55,14 @@ impl Faults {
 }
 
 impl Config {
-    /// Two workers, two attempts, every misfortune.
+    /// Two workers, two attempts, one word under way at a time, every misfortune.
     pub fn new(name: &'static str, jobs: Vec<Shape>) -> Self {
         Config {
             name,
             jobs,
             processes: 2,
             max_attempts: 2,
-            mail: 2,
+            mail: 1,
             stall: None,
             faults: Faults::ALL,
             flaw: Flaw::None,

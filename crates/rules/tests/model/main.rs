@@ -1,90 +1,24 @@
 #![allow(clippy::unwrap_used, dead_code)]
-mod action;
-mod audit;
-mod config;
-mod flaw;
-mod mill;
-mod names;
-mod properties;
-mod step;
-mod transaction;
-mod world;
+mod action; mod audit; mod config; mod configs; mod flaw; mod mill; mod names; mod properties; mod reverse; mod step; mod transaction; mod world;
 use config::*;
-use rules::job::Phase::*;
-use stateright::{Checker, Model};
+use configs::*;
+use stateright::{Model, Checker};
 
-fn count(c: Config, label: &str) {
+fn count(c: Config) {
     let t = std::time::Instant::now();
-    let ch =
-        mill::Mill(c).checker().threads(2).timeout(std::time::Duration::from_secs(60)).spawn_bfs().join();
-    println!(
-        "{label}: {} done={} gen {} depth {} {:?}",
-        ch.unique_state_count(),
-        ch.is_done(),
-        ch.state_count(),
-        ch.max_depth(),
-        t.elapsed()
-    );
+    let name = c.name;
+    let ch = mill::Mill(c.clone()).checker().threads(2).timeout(std::time::Duration::from_secs(60)).spawn_bfs().join();
+    println!("{name}: {} done={} gen {} depth {} {:?}", ch.unique_state_count(), ch.is_done(), ch.state_count(), ch.max_depth(), t.elapsed());
+    let d = ch.discoveries();
+    for p in properties::all() {
+        let is = d.contains_key(p.name);
+        if is && p.expectation == stateright::Expectation::Always { mill::shortest_trace(c.clone(), p.name);}
+        if !is && p.expectation == stateright::Expectation::Sometimes { println!("   never {}", p.name);}
+    }
+    let t = std::time::Instant::now();
+    println!("  {:?} {:?}", reverse::check(c).is_ok(), t.elapsed());
 }
 #[test]
 fn one() {
-    let chain = || {
-        job([
-            stage("plan", Planning, 1),
-            stage("segment", Processing, 2).expands("plan"),
-            stage("join", UploadingOutputs, 1).needs("segment"),
-        ])
-    };
-    let chain1 = || {
-        job([
-            stage("plan", Planning, 1),
-            stage("segment", Processing, 1).expands("plan"),
-            stage("join", UploadingOutputs, 1).needs("segment"),
-        ])
-    };
-    let two = || job([stage("segment", Processing, 2), stage("join", UploadingOutputs, 1).needs("segment")]);
-    let single = || job([stage("encode", Processing, 1)]);
-    let opt = || {
-        job([
-            stage("thumbs", Processing, 1).optional(),
-            stage("encode", Processing, 1),
-            stage("publish", UploadingOutputs, 1).needs("thumbs").needs("encode"),
-        ])
-    };
-    let noop = || job([stage("thumbs", Processing, 1).optional()]);
-    for (name, jobs) in [
-        ("single", vec![single()]),
-        ("chain1", vec![chain1()]),
-        ("chain", vec![chain()]),
-        ("two", vec![two()]),
-        ("2jobs", vec![single(), single()]),
-        ("opt", vec![opt()]),
-        ("noop", vec![noop()]),
-    ] {
-        for (processes, mail) in [(1, 1), (2, 1), (2, 2)] {
-            let c = Config { processes, mail, ..Config::new(name, jobs.clone()) };
-            let f = Faults { drain: false, failure: false, person: false, ..Faults::ALL };
-            if mail == 1 {
-                count(
-                    Config { faults: f, ..c.clone() },
-                    &format!("{name} {processes} {mail} loss+dup+crash"),
-                );
-                count(
-                    Config { faults: Faults { failure: true, person: true, ..f }, ..c.clone() },
-                    &format!("{name} {processes} {mail} loss+dup+crash+fail+person"),
-                );
-                count(
-                    Config {
-                        faults: Faults { failure: true, person: true, crash: true, ..f },
-                        max_attempts: 1,
-                        ..c.clone()
-                    },
-                    &format!("{name} {processes} {mail} loss+dup+crash+fail+person, 1 attempt"),
-                );
-            }
-            if mail == 1 || name == "single" {
-                count(c.clone(), &format!("{name} {processes} {mail} all"));
-            }
-        }
-    }
+    for c in [one_task(), plan_and_segments(), optional_stage(), plan_beside_work(), two_jobs(), drained_stages(), hung_encoder(), fleet(), all_optional(), empty_plan()] { count(c) }
 }

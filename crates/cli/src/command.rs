@@ -1,0 +1,12 @@
+//! One file for each command.
+
+pub mod completions;
+pub mod doctor;
+pub mod job;
+pub mod jobs;
+pub mod migrate;
+pub mod orchestrate;
+pub mod submit;
+pub mod watch;
+pub mod worker;
+pub mod workers;

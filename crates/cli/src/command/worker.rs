@@ -1,0 +1,101 @@
+use crate::Done;
+use crate::settings::{Settings, duration};
+use rules::placement::Capabilities;
+use std::num::NonZeroU32;
+use std::time::Duration;
+use store::Store;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use worker::{Handlers, IsOver, Options, Shutdown};
+
+/// Run a worker
+///
+/// Asks the database for tasks and does them, several at a time. SIGTERM lets it finish what it has and end; a second
+/// one gives its work back at once. Killed, it loses nothing: its tasks are free again when their leases expire.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How people tell workers apart. Default: the machine's name
+    #[arg(long)]
+    name: Option<String>,
+    /// How many tasks it works on at a time. Default: one for each processor
+    #[arg(long, value_name = "N")]
+    slots: Option<NonZeroU32>,
+    /// What it can do besides running commands, for stages that ask for it: `gpu`, `codec:av1` …
+    #[arg(long = "capability", value_name = "NAME", env = "VODMILL_WORKER_CAPABILITIES", value_delimiter = ',')]
+    capabilities: Vec<String>,
+    /// How long it goes on with what it has after SIGTERM, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
+    drain_seconds: f64,
+    /// End when every job has ended and every effect is delivered
+    #[arg(long)]
+    exit_when_idle: bool,
+    /// Do not orchestrate as well; some other process must
+    #[arg(long)]
+    no_orchestrator: bool,
+}
+
+impl Args {
+    pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        let store = settings.open().await?;
+        let options = self.options(settings, &store)?;
+        let shutdown = Shutdown::on_signals()?;
+        let (ending, beside) = self.orchestrate(settings, &store)?;
+        let summary = worker::run(store.desk(), Handlers::built_in(), options, shutdown).await;
+        // It goes on while the worker drains: what the worker still commits is settled.
+        ending.cancel();
+        beside.await?;
+        summary?;
+        Ok(Done::Yes)
+    }
+
+    fn options(&self, settings: &Settings, store: &Store) -> anyhow::Result<Options> {
+        let mut options = Options::new(settings.work_folder());
+        if let Some(name) = &self.name {
+            options.name = name.clone();
+        }
+        options.slots = self.slots.unwrap_or_else(processors);
+        options.capabilities = Capabilities::new(&self.capabilities)
+            .map_err(|bad| crate::settings::Usage(bad.to_string()))?;
+        options.heartbeat_interval = duration(store.options().heartbeat_interval);
+        options.drain_deadline = Duration::try_from_secs_f64(self.drain_seconds)
+            .map_err(|error| crate::settings::Usage(format!("--drain-seconds: {error}")))?;
+        // A lease must outlive a few lost tries at its renewal.
+        let lease = duration(store.options().lease);
+        options.error_wait = options.error_wait.min(lease / 4);
+        options.error_wait_max = options.error_wait_max.min(lease);
+        if self.exit_when_idle {
+            let store = store.clone();
+            options.exit_when_idle = Some(IsOver::new(move || {
+                let store = store.clone();
+                async move { store.is_idle().await.unwrap_or(false) }
+            }));
+        }
+        Ok(options)
+    }
+
+    fn orchestrate(
+        &self,
+        settings: &Settings,
+        store: &Store,
+    ) -> anyhow::Result<(CancellationToken, JoinHandle<()>)> {
+        let token = CancellationToken::new();
+        let (store, ending) = (store.clone(), token.clone());
+        if self.no_orchestrator {
+            // Wake-ups are carried by whoever runs: without an orchestrator, the worker listens for itself.
+            let carrier = async move {
+                tokio::select! {
+                    () = store.wake().run() => {}
+                    () = ending.cancelled() => {}
+                }
+            };
+            return Ok((token, tokio::spawn(carrier)));
+        }
+        let options = settings.orchestrator_options()?;
+        Ok((token, tokio::spawn(orchestrator::run(store, options, ending))))
+    }
+}
+
+fn processors() -> NonZeroU32 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    u32::try_from(processors).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
+}

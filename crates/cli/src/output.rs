@@ -1,0 +1,73 @@
+//! What people and scripts see: tables, JSON, times, and the log.
+
+use crate::settings::{LogFormat, Settings};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use tracing_subscriber::EnvFilter;
+
+/// Logs go to standard error; standard output is the answer.
+pub fn start_log(settings: &Settings) {
+    let wanted = settings.log.clone().unwrap_or_else(|| "warn,worker=info,orchestrator=info".into());
+    let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
+        eprintln!("vodmill: the log filter `{wanted}` cannot be read ({error}); using `info`");
+        EnvFilter::new("info")
+    });
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match settings.log_format {
+        Some(LogFormat::Json) => log.json().flatten_event(true).init(),
+        _ => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+    }
+}
+
+/// Prints one value as JSON, on one line.
+pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
+    line(&serde_json::to_string(value)?);
+    Ok(())
+}
+
+/// Prints a line; a reader that has gone away (`| head`) ends the program quietly.
+pub fn line(text: &str) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints columns, each as wide as its widest cell.
+pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let print = |cells: &[String; N]| {
+        let padded: Vec<String> =
+            cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        line(padded.join("  ").trim_end());
+    };
+    print(&head.map(|title| title.to_uppercase()));
+    rows.iter().for_each(print);
+}
+
+/// How long ago, or until when, in the two largest units.
+pub fn ago(at: i64, now: i64) -> String {
+    let seconds = (now - at).max(0) / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+pub fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+/// A long text on one line.
+pub fn short(text: &str, max: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= max {
+        return line.into();
+    }
+    line.chars().take(max.saturating_sub(1)).chain(['…']).collect()
+}

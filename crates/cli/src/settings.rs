@@ -1,0 +1,238 @@
+//! Settings: flag over `VODMILL_*` variable over `vodmill.toml` over default. All are optional.
+
+use anyhow::Context;
+use clap::Args;
+use rules::Millis;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::{Location, Store};
+
+/// The file that is read when no other is named, if it exists.
+const FILE: &str = "vodmill.toml";
+
+/// A mistake in what was typed or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+macro_rules! settings {
+    ($($(#[$attribute:meta])* $name:ident: $type:ty,)+) => {
+        /// Each field is a flag, a variable and a line in the file, of the same name.
+        #[derive(Args, Deserialize, Clone, Default)]
+        #[serde(deny_unknown_fields, default)]
+        #[command(next_help_heading = "Settings")]
+        pub struct Settings {
+            $($(#[$attribute])* pub $name: Option<$type>,)+
+        }
+
+        impl Settings {
+            fn or(self, below: Settings) -> Settings {
+                Settings { $($name: self.$name.or(below.$name),)+ }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Where settings are read from. Default: vodmill.toml in this folder, if it is there.
+    #[arg(long, env = "VODMILL_CONFIG", global = true, value_name = "FILE")]
+    #[serde(skip)]
+    config: PathBuf,
+
+    /// The database: `sqlite:FILE` or `postgres://…`. Default: sqlite:vodmill-data/vodmill.db
+    #[arg(long, env = "VODMILL_DATABASE_URL", global = true, value_name = "URL", hide_env_values = true)]
+    database_url: String,
+
+    /// Connections to PostgreSQL. Default: 10
+    #[arg(long, env = "VODMILL_DATABASE_CONNECTIONS", global = true, value_name = "N", hide_short_help = true)]
+    database_connections: u32,
+
+    /// PostgreSQL is behind a pooler in transaction mode, such as PgBouncer. Default: false
+    #[arg(long, env = "VODMILL_DATABASE_POOLED", global = true, num_args = 0..=1, default_missing_value = "true", hide_short_help = true)]
+    database_pooled: bool,
+
+    /// How long a lease lasts, in minutes; renewed while the work moves. Default: 1
+    #[arg(long, env = "VODMILL_WORKER_CLAIM_DURATION_MINUTES", global = true, value_name = "MINUTES", hide_short_help = true)]
+    worker_claim_duration_minutes: f64,
+
+    /// Between heartbeats, in seconds. Default: 30
+    #[arg(long, env = "VODMILL_WORKER_HEARTBEAT_INTERVAL", global = true, value_name = "SECONDS", hide_short_help = true)]
+    worker_heartbeat_interval: f64,
+
+    /// A worker not heard of for so many minutes is offline. Default: 5
+    #[arg(long, env = "VODMILL_WORKER_OFFLINE_THRESHOLD_MINUTES", global = true, value_name = "MINUTES", hide_short_help = true)]
+    worker_offline_threshold_minutes: f64,
+
+    /// How often to look for silent workers, in seconds. Default: 60
+    #[arg(long, env = "VODMILL_STALE_JOB_CHECK_INTERVAL", global = true, value_name = "SECONDS", hide_short_help = true)]
+    stale_job_check_interval: f64,
+
+    /// Executions a task may have, for jobs whose spec says nothing. Default: 3
+    #[arg(long, env = "VODMILL_MAX_RETRY_ATTEMPTS", global = true, value_name = "N", hide_short_help = true)]
+    max_retry_attempts: u32,
+
+    /// Ended jobs are archived after so many days. Default: 30
+    #[arg(long, env = "VODMILL_ARCHIVE_AFTER_DAYS", global = true, value_name = "DAYS", hide_short_help = true)]
+    archive_after_days: f64,
+
+    /// Audit rows, logs and steps are dropped after so many days. Default: never
+    #[arg(long, env = "VODMILL_HISTORY_AFTER_DAYS", global = true, value_name = "DAYS", hide_short_help = true)]
+    history_after_days: f64,
+
+    /// The folder executions work in. Default: vodmill-data/work
+    #[arg(long, env = "VODMILL_WORK_FOLDER", global = true, value_name = "FOLDER", hide_short_help = true)]
+    work_folder: PathBuf,
+
+    /// What is logged: error, warn, info, debug, or a tracing filter. Default: info for workers, warn otherwise
+    #[arg(long, env = "VODMILL_LOG", global = true, value_name = "FILTER", hide_short_help = true)]
+    log: String,
+
+    /// How log lines look: text or json. Default: text
+    #[arg(long, env = "VODMILL_LOG_FORMAT", global = true, value_name = "FORMAT", hide_short_help = true)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Settings {
+    /// Adds what the file says where flags and variables say nothing.
+    pub fn with_file(self) -> anyhow::Result<Settings> {
+        let named = self.config.clone();
+        let path = named.clone().unwrap_or_else(|| FILE.into());
+        if named.is_none() && !path.exists() {
+            return Ok(self);
+        }
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| Usage(format!("cannot read the settings file {}", path.display())))?;
+        Ok(self.or(parse(&text, &path)?))
+    }
+
+    pub fn location(&self) -> anyhow::Result<Location> {
+        let url = self.database_url.as_deref().unwrap_or("sqlite:vodmill-data/vodmill.db");
+        Ok(url.parse()?)
+    }
+
+    pub fn store_options(&self) -> anyhow::Result<store::Options> {
+        let default = store::Options::default();
+        let minutes = |value, name, default| millis(value, 60.0, name, default);
+        Ok(store::Options {
+            lease: minutes(
+                self.worker_claim_duration_minutes,
+                "worker_claim_duration_minutes",
+                default.lease,
+            )?,
+            heartbeat_interval: millis(
+                self.worker_heartbeat_interval,
+                1.0,
+                "worker_heartbeat_interval",
+                default.heartbeat_interval,
+            )?,
+            offline_after: minutes(
+                self.worker_offline_threshold_minutes,
+                "worker_offline_threshold_minutes",
+                default.offline_after,
+            )?,
+            connections: self.database_connections.unwrap_or(default.connections).max(2),
+            is_pooled: self.database_pooled.unwrap_or(default.is_pooled),
+            ..default
+        })
+    }
+
+    pub fn orchestrator_options(&self) -> anyhow::Result<orchestrator::Options> {
+        let default = orchestrator::Options::default();
+        let lease = duration(self.store_options()?.lease);
+        let days = |value: Option<f64>, name| -> anyhow::Result<Option<Duration>> {
+            value.map(|days| millis(Some(days), 86_400.0, name, Millis(0)).map(duration)).transpose()
+        };
+        let offline = millis(self.stale_job_check_interval, 1.0, "stale_job_check_interval", Millis(60_000))?;
+        Ok(orchestrator::Options {
+            recovery_interval: (lease / 8).clamp(Duration::from_millis(50), default.recovery_interval),
+            offline_interval: duration(offline),
+            archive_after: days(self.archive_after_days, "archive_after_days")?.unwrap_or(default.archive_after),
+            history_after: days(self.history_after_days, "history_after_days")?,
+            ..default
+        })
+    }
+
+    /// Opens the store for a program that works on it.
+    pub async fn open(&self) -> anyhow::Result<Store> {
+        Ok(Store::open(&self.location()?, self.store_options()?).await?)
+    }
+
+    /// Opens the store for a look: it must be there, and is not changed by the looking.
+    pub async fn open_existing(&self) -> anyhow::Result<Store> {
+        Ok(Store::open_existing(&self.location()?, self.store_options()?).await?)
+    }
+
+    pub fn work_folder(&self) -> PathBuf {
+        self.work_folder.clone().unwrap_or_else(|| "vodmill-data/work".into())
+    }
+}
+
+fn parse(text: &str, path: &Path) -> anyhow::Result<Settings> {
+    toml::from_str(text)
+        .map_err(|error| Usage(format!("{}: {}", path.display(), error.to_string().trim_end())).into())
+}
+
+fn millis(value: Option<f64>, seconds: f64, name: &str, default: Millis) -> anyhow::Result<Millis> {
+    match value {
+        None => Ok(default),
+        Some(value) if value.is_finite() && value > 0.0 && value < 1e9 => {
+            Ok(Millis(((value * seconds * 1000.0) as i64).max(1)))
+        }
+        Some(value) => Err(Usage(format!("{name} is {value}; it must be a number above 0")).into()),
+    }
+}
+
+pub fn duration(span: Millis) -> Duration {
+    Duration::from_millis(u64::try_from(span.0).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../config.example.toml");
+
+    #[test]
+    fn the_example_names_every_setting_and_is_valid() {
+        let uncommented: String = EXAMPLE
+            .lines()
+            .map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line))
+            .map(|line| format!("{line}\n"))
+            .collect();
+
+        let settings = parse(&uncommented, Path::new("config.example.toml")).unwrap();
+
+        assert!(settings.store_options().is_ok() && settings.orchestrator_options().is_ok());
+        let command = <Settings as clap::Args>::augment_args(clap::Command::new("x"));
+        for flag in command.get_arguments().filter(|flag| flag.get_id() != "config") {
+            assert!(uncommented.contains(&format!("{} = ", flag.get_id())), "{} is missing", flag.get_id());
+        }
+    }
+
+    #[test]
+    fn a_misspelt_setting_and_an_absurd_one_are_refused() {
+        let misspelt = parse("databse_url = 'x'", Path::new("f")).err().unwrap().to_string();
+        assert!(misspelt.contains("unknown field `databse_url`"), "{misspelt}");
+
+        let absurd = Settings { worker_heartbeat_interval: Some(-1.0), ..Settings::default() };
+        assert!(absurd.store_options().is_err());
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file() {
+        let flags = Settings { database_connections: Some(3), ..Settings::default() };
+
+        let merged = flags.or(parse("database_connections = 7\nlog = 'debug'", Path::new("f")).unwrap());
+
+        assert_eq!(merged.database_connections, Some(3));
+        assert_eq!(merged.log.as_deref(), Some("debug"));
+    }
+}

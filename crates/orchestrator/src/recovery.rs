@@ -1,0 +1,42 @@
+//! Recovery (document 000): what crashed, slept or hung is noticed by the clock alone.
+
+use crate::Options;
+use crate::duty::{Look, repeat};
+use store::{Result, Store};
+
+const BATCH: i64 = 500;
+
+pub(crate) async fn leases(store: &Store, options: &Options) {
+    repeat("take back expired leases", options.recovery_interval, None, || recover(store)).await;
+}
+
+async fn recover(store: &Store) -> Result<Look> {
+    loop {
+        let recovered = store.recover(BATCH).await?;
+        for lost in &recovered {
+            tracing::warn!(
+                task.id = %lost.task,
+                worker.id = %lost.worker,
+                "took back task {} from worker {}: its lease had expired; the task is {} now",
+                lost.task,
+                lost.worker,
+                lost.now
+            );
+        }
+        if recovered.is_empty() {
+            return Ok(Look::Idle);
+        }
+    }
+}
+
+/// A silent worker is only *said* to be offline: its leases expire by themselves.
+pub(crate) async fn workers(store: &Store, options: &Options) {
+    repeat("look for silent workers", options.offline_interval, None, || mark(store)).await;
+}
+
+async fn mark(store: &Store) -> Result<Look> {
+    for worker in store.mark_offline(BATCH).await? {
+        tracing::warn!(worker.id = %worker, "worker {worker} has not been heard of and is offline");
+    }
+    Ok(Look::Idle)
+}

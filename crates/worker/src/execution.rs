@@ -1,0 +1,152 @@
+//! One execution: do the work, say how it went.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use rules::failure::Kind;
+use rules::lease::Ended;
+use rules::phase::Trigger;
+use rules::task::Refusal;
+use tracing::{error, info, warn};
+use wire::Desk;
+
+use crate::handler::{Failed, Outcome};
+use crate::report::{self, Told};
+use crate::roster::{Running, Seat};
+use crate::shared::Shared;
+use crate::stop::Reason;
+use crate::tally::Fate;
+use crate::{limits, telling};
+
+/// How long a handler may take to end after it was asked to; a command has its own grace within it.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+pub(crate) async fn carry_out<D: Desk>(shared: Arc<Shared<D>>, seat: Seat) {
+    let ended = if shared.shutdown.is_draining() {
+        Err(drained())
+    } else {
+        work(&shared, &seat).await
+    };
+    let fate = conclude(&shared, &seat, ended).await;
+    seat.step(Trigger::Reported);
+    seat.context.remove_folder().await;
+    shared.tally.count(fate);
+}
+
+async fn work<D: Desk>(shared: &Shared<D>, running: &Running) -> Result<Outcome, Failed> {
+    let Some(handler) = shared.handlers.get(&running.job.kind) else {
+        return Err(Failed::transient(format!("this worker cannot do `{}`", running.job.kind)));
+    };
+    let mut doing = pin!(unbroken(handler.run(&running.job, &running.context)));
+    tokio::select! {
+        // The work first: what ends at its first breath needs no word that it began.
+        biased;
+        ended = &mut doing => ended,
+        never = telling::tell(shared, running) => match never {},
+        never = limits::watch(running) => match never {},
+        () = overstayed(running) => Err(Failed::transient(format!("did not end within {STOP_GRACE:?} when asked to"))),
+    }
+}
+
+async fn overstayed(running: &Running) {
+    running.stop.asked().await;
+    tokio::time::sleep(STOP_GRACE).await;
+}
+
+/// A handler that panics has failed, and that is all.
+async fn unbroken(work: impl Future<Output = Result<Outcome, Failed>>) -> Result<Outcome, Failed> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        polled.unwrap_or_else(|panic| {
+            Poll::Ready(Err(Failed::transient(format!("the worker broke down: {}", words_of(&*panic)))))
+        })
+    })
+    .await
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+async fn conclude<D: Desk>(shared: &Shared<D>, running: &Running, ended: Result<Outcome, Failed>) -> Fate {
+    match (ended, running.stop.reason()) {
+        (_, Some(Reason::Lost(refusal))) => {
+            running.step(Trigger::Failed);
+            lost(running, refusal)
+        }
+        // Done in spite of being asked to stop: the desk decides whether it was in time.
+        (Ok(outcome), _) => {
+            running.step(Trigger::Succeeded);
+            succeed(shared, running, outcome).await
+        }
+        (Err(failed), reason) => {
+            running.step(Trigger::Failed);
+            fail(shared, running, because(running, reason).unwrap_or(failed)).await
+        }
+    }
+}
+
+async fn succeed<D: Desk>(shared: &Shared<D>, running: &Running, outcome: Outcome) -> Fate {
+    let id = running.id();
+    match report::commit(shared, running, outcome).await {
+        Told::Taken => {
+            info!(execution.id = %id, "done: {id}");
+            Fate::Done
+        }
+        Told::Refused(refusal) => lost(running, refusal),
+        Told::Rejected(why) => {
+            error!(execution.id = %id, "the desk cannot take the result of {id}: {why}");
+            fail(shared, running, Failed::transient(format!("the result was not accepted: {why}"))).await
+        }
+    }
+}
+
+async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, failed: Failed) -> Fate {
+    let (id, kind) = (running.id(), failed.kind);
+    match kind {
+        Kind::Drained => info!(execution.id = %id, "giving back {id}"),
+        _ => warn!(execution.id = %id, failure = %kind, "failed: {id}: {failed}"),
+    }
+    match report::fail(shared, running, failed).await {
+        Told::Taken if kind == Kind::Drained => Fate::GivenBack,
+        Told::Taken => Fate::Failed,
+        Told::Refused(refusal) => lost(running, refusal),
+        Told::Rejected(why) => {
+            error!(execution.id = %id, "the desk cannot take the failure of {id}, its lease will expire: {why}");
+            Fate::Lost
+        }
+    }
+}
+
+fn lost(running: &Running, refusal: Refusal) -> Fate {
+    let id = running.id();
+    warn!(execution.id = %id, "dropped {id}: {refusal}");
+    Fate::Lost
+}
+
+/// What the failure of stopped work is put down to; its own account would only say that it was stopped.
+fn because(running: &Running, reason: Option<Reason>) -> Option<Failed> {
+    let context = &running.context;
+    match reason? {
+        Reason::Drained => Some(drained()),
+        Reason::Ended(Ended::Stalled) => {
+            Some(Failed::transient(format!("no progress for {:?}", context.stall().unwrap_or_default())))
+        }
+        Reason::Ended(Ended::Overdue) => Some(Failed::transient(format!(
+            "still running after {:?}, its time limit",
+            context.timeout().unwrap_or_default()
+        ))),
+        Reason::Lost(_) => None,
+    }
+}
+
+fn drained() -> Failed {
+    Failed { kind: Kind::Drained, message: "the worker is shutting down".into() }
+}

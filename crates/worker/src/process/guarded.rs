@@ -1,0 +1,141 @@
+//! One guard and the thread that starts and reaps it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::leader::Leader;
+use super::{Command, Error};
+use crate::guard::KILL_LIMIT;
+use crate::guard::args::Args;
+
+/// How much longer than a guard ever needs is waited before it is taken for stuck and killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A started guard. Dropping it ends the guard, and with it everything below.
+pub(super) struct Guarded {
+    leader: Leader,
+    /// The worker's end. Closing it tells the guard that the worker is gone; the guard's messages come out
+    /// of it.
+    pub lifeline: Lines<BufReader<UnixStream>>,
+    pub stdout: ChildStdout,
+    pub stderr: ChildStderr,
+    /// Taken before the start, so that a busy worker does not give the command more time than it has.
+    pub since: Instant,
+    /// How the guard ended, once it has been reaped.
+    pub gone: oneshot::Receiver<ExitStatus>,
+}
+
+struct Started {
+    leader: Leader,
+    stdout: std::process::ChildStdout,
+    stderr: std::process::ChildStderr,
+}
+
+impl Guarded {
+    pub async fn start(command: &Command) -> Result<Self, Error> {
+        let io_error = |source: io::Error| match source.raw_os_error() {
+            Some(libc::E2BIG) => {
+                Error::cannot_start(command.program(), &command.cwd, Some(libc::E2BIG), String::new())
+            }
+            _ => {
+                Error::Io { doing: format!("starting the guard {}", command.guard.program.display()), source }
+            }
+        };
+        let since = Instant::now();
+        let (ours, theirs) = StdUnixStream::pair().map_err(io_error)?;
+        let guard = guard_command(command, theirs);
+        let (started_to, started) = oneshot::channel();
+        let (gone_to, gone) = oneshot::channel();
+        // A thread for each guard, from its start to its end: the kernel's notice of the worker's death is in
+        // truth of the death of the thread that started the child, and tokio's threads come and go. It also
+        // reaps the guard whatever becomes of the future or the runtime.
+        std::thread::Builder::new()
+            .name("guard".into())
+            .spawn(move || attend(guard, started_to, gone_to))
+            .map_err(io_error)?;
+        let started = started.await.map_err(io::Error::other).flatten().map_err(io_error)?;
+        Self::from_started(started, ours, gone, since).map_err(io_error)
+    }
+
+    fn from_started(
+        started: Started,
+        lifeline: StdUnixStream,
+        gone: oneshot::Receiver<ExitStatus>,
+        since: Instant,
+    ) -> io::Result<Self> {
+        lifeline.set_nonblocking(true)?;
+        Ok(Self {
+            leader: started.leader,
+            lifeline: BufReader::new(UnixStream::from_std(lifeline)?).lines(),
+            stdout: ChildStdout::from_std(started.stdout)?,
+            stderr: ChildStderr::from_std(started.stderr)?,
+            since,
+            gone,
+        })
+    }
+
+    /// Asks the guard to end the command within `grace`; sees to it that it does.
+    pub fn end(&self, grace: Duration) {
+        self.leader.signal(libc::SIGTERM);
+        self.leader.signal(libc::SIGCONT);
+        self.leader.kill_after(grace.saturating_add(KILL_LIMIT + PATIENCE));
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // A stopped guard would not notice that its lifeline is cut.
+        if self.leader.signal(libc::SIGCONT) {
+            self.leader.kill_after(KILL_LIMIT + PATIENCE);
+        }
+    }
+}
+
+fn guard_command(command: &Command, lifeline: StdUnixStream) -> std::process::Command {
+    let args = Args {
+        grace: command.grace,
+        limits: command.limits.clone(),
+        command: command.argv.iter().map(Into::into).collect(),
+    };
+    let mut guard = std::process::Command::new(&command.guard.program);
+    guard.args(&command.guard.args).args(args.to_vec());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"VODMILL_"))
+    {
+        guard.env_remove(name);
+    }
+    guard.envs(command.env.iter().map(|(name, value)| (name, value)));
+    guard.current_dir(&command.cwd).process_group(0);
+    guard.stdin(OwnedFd::from(lifeline)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    guard
+}
+
+fn attend(
+    mut guard: std::process::Command,
+    started: oneshot::Sender<io::Result<Started>>,
+    gone: oneshot::Sender<ExitStatus>,
+) {
+    let child = guard.spawn();
+    // With it goes the worker's copy of the guard's end of the lifeline: only the guard must hold that.
+    drop(guard);
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return drop(started.send(Err(error))),
+    };
+    let leader = Leader::of(&child);
+    if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
+        let _ = started.send(Ok(Started { leader: leader.clone(), stdout, stderr }));
+    }
+    if let Ok(status) = leader.reap(&mut child) {
+        let _ = gone.send(status);
+    }
+}

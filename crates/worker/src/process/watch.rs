@@ -1,0 +1,260 @@
+//! Follows a guarded command until nothing of it is left.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::capture::Capture;
+use super::guarded::Guarded;
+use super::{Command, Error, Exit, Progress, Status};
+use crate::guard::message::{Ended, Message};
+use crate::guard::tree;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How long output is awaited after the guard is gone. It ends with the guard, unless a survivor holds it
+/// open.
+const DRAIN: Duration = Duration::from_secs(1);
+
+const CHUNK: usize = 16 * 1024;
+
+/// Why a command is ended before its time.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    Stopped,
+    TimedOut(Duration),
+    Stalled(Duration),
+    OutputTooLarge,
+}
+
+/// What the guard has said so far.
+#[derive(Default)]
+struct Heard {
+    pid: Option<i32>,
+    refused: Option<(Option<i32>, String)>,
+    ended: Option<Ended>,
+}
+
+/// Which streams have not come to their end.
+struct Open {
+    stdout: bool,
+    stderr: bool,
+    lifeline: bool,
+}
+
+pub(super) struct Watch<'a> {
+    command: &'a Command,
+    progress: &'a Progress,
+    guarded: Guarded,
+    open: Open,
+    stdout: Capture,
+    stderr: Capture,
+    heard: Heard,
+    last_output: Instant,
+    cut: Option<Cut>,
+    /// When the guard was reaped, and what became of it.
+    gone: Option<(Instant, Option<ExitStatus>)>,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(command: &'a Command, progress: &'a Progress, guarded: Guarded) -> Self {
+        Self {
+            command,
+            progress,
+            open: Open { stdout: true, stderr: true, lifeline: true },
+            stdout: Capture::keeping(command.output_limit),
+            stderr: Capture::default(),
+            heard: Heard::default(),
+            last_output: guarded.since,
+            cut: None,
+            gone: None,
+            guarded,
+        }
+    }
+
+    pub async fn run(mut self, stop: CancellationToken) -> Result<Exit, Error> {
+        self.follow(stop).await;
+        self.result()
+    }
+
+    async fn follow(&mut self, stop: CancellationToken) {
+        let mut second = interval_at(self.guarded.since + SECOND, SECOND);
+        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
+        while !self.is_over() {
+            let due = self.next_due();
+            tokio::select! {
+                () = stop.cancelled(), if self.may_be_cut() => self.cut(Cut::Stopped),
+                () = sleep_until(due.unwrap_or(self.guarded.since)), if due.is_some() => self.overdue(),
+                _ = second.tick() => self.look(),
+                n = read(&mut self.guarded.stdout, &mut out), if self.open.stdout => {
+                    self.take_stdout(&out[..n]);
+                }
+                n = read(&mut self.guarded.stderr, &mut err), if self.open.stderr => {
+                    self.take_stderr(&err[..n]);
+                }
+                line = self.guarded.lifeline.next_line(), if self.open.lifeline => {
+                    self.hear(line.ok().flatten());
+                }
+                status = &mut self.guarded.gone, if self.gone.is_none() => {
+                    self.gone = Some((Instant::now(), status.ok()));
+                }
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let Open { stdout, stderr, lifeline } = self.open;
+        self.gone.is_some_and(|(at, _)| !(stdout || stderr || lifeline) || at.elapsed() >= DRAIN)
+    }
+
+    fn may_be_cut(&self) -> bool {
+        self.cut.is_none() && self.gone.is_none() && self.heard.ended.is_none()
+    }
+
+    fn cut(&mut self, cut: Cut) {
+        debug!("ending `{}` early: {cut:?}", self.command.program());
+        self.cut = Some(cut);
+        self.guarded.end(self.command.grace);
+    }
+
+    fn timed_out_at(&self) -> Option<Instant> {
+        self.command.timeout.and_then(|timeout| self.guarded.since.checked_add(timeout))
+    }
+
+    fn stalled_at(&self) -> Option<Instant> {
+        self.command.stall.and_then(|stall| self.last_output.checked_add(stall))
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        match self.gone {
+            Some((at, _)) => Some(at + DRAIN),
+            None if self.may_be_cut() => self.timed_out_at().into_iter().chain(self.stalled_at()).min(),
+            None => None,
+        }
+    }
+
+    fn overdue(&mut self) {
+        let now = Instant::now();
+        if !self.may_be_cut() {
+            return;
+        }
+        if self.timed_out_at().is_some_and(|at| at <= now) {
+            self.cut(Cut::TimedOut(self.command.timeout.unwrap_or_default()));
+        } else if self.stalled_at().is_some_and(|at| at <= now) {
+            self.cut(Cut::Stalled(self.command.stall.unwrap_or_default()));
+        }
+    }
+
+    /// Once a second: where output does not count, being there and not stopped does.
+    fn look(&self) {
+        if self.command.stall.is_none() && self.heard.pid.is_some_and(tree::is_going) {
+            self.progress.beat();
+        }
+    }
+
+    fn take_stdout(&mut self, bytes: &[u8]) {
+        let on_line = |line: &[u8]| {
+            self.progress.note(line);
+            self.progress.note_fraction(line);
+        };
+        if bytes.is_empty() {
+            self.open.stdout = false;
+            return self.stdout.finish(on_line);
+        }
+        self.stdout.take(bytes, on_line);
+        self.note_output();
+        if self.stdout.is_over_limit() && self.may_be_cut() {
+            self.cut(Cut::OutputTooLarge);
+        }
+    }
+
+    fn take_stderr(&mut self, bytes: &[u8]) {
+        let on_line = |line: &[u8]| self.progress.note(line);
+        if bytes.is_empty() {
+            self.open.stderr = false;
+            return self.stderr.finish(on_line);
+        }
+        self.stderr.take(bytes, on_line);
+        self.note_output();
+    }
+
+    fn note_output(&mut self) {
+        self.last_output = Instant::now();
+        if self.command.stall.is_some() {
+            self.progress.beat();
+        }
+    }
+
+    fn hear(&mut self, line: Option<String>) {
+        let Some(line) = line else {
+            self.open.lifeline = false;
+            return;
+        };
+        match serde_json::from_str(&line) {
+            Ok(Message::Started { pid }) => self.heard.pid = Some(pid),
+            Ok(Message::NotStarted { errno, reason }) => self.heard.refused = Some((errno, reason)),
+            Ok(Message::Ended(ended)) => self.heard.ended = Some(ended),
+            Err(error) => warn!("a guard said what no guard says: {error}"),
+        }
+    }
+
+    fn result(mut self) -> Result<Exit, Error> {
+        let program = self.command.program();
+        if let Some((errno, reason)) = self.heard.refused.take() {
+            return Err(Error::cannot_start(program, &self.command.cwd, errno, reason));
+        }
+        let ended = self.heard.ended.take();
+        match (self.cut, ended) {
+            (None, None) => Err(self.guard_lost()),
+            (None, Some(ended)) if !self.stdout.is_over_limit() => Ok(self.exit(Some(ended))),
+            (None, ended) => Err(self.cut_short(Cut::OutputTooLarge, ended)),
+            (Some(cut), ended) => Err(self.cut_short(cut, ended)),
+        }
+    }
+
+    fn cut_short(self, cut: Cut, ended: Option<Ended>) -> Error {
+        let limit = self.command.output_limit;
+        let exit = Box::new(self.exit(ended));
+        match cut {
+            Cut::Stopped => Error::Stopped,
+            Cut::TimedOut(after) => Error::TimedOut { after, exit },
+            Cut::Stalled(after) => Error::Stalled { after, exit },
+            Cut::OutputTooLarge => Error::OutputTooLarge { limit, exit },
+        }
+    }
+
+    fn guard_lost(self) -> Error {
+        let status = self.gone.and_then(|(_, status)| status);
+        let how = status.map_or("it vanished".into(), |status| Status::of(status).to_string());
+        Error::GuardLost { program: self.command.program().into(), how, stderr_tail: self.stderr.tail() }
+    }
+
+    fn exit(self, ended: Option<Ended>) -> Exit {
+        let survivors = ended.as_ref().map_or(0, |ended| ended.survivors);
+        if survivors > 0 {
+            warn!("{survivors} processes of `{}` survived SIGKILL", self.command.program());
+        }
+        let usage = ended.as_ref().map(|ended| ended.usage).unwrap_or_default();
+        Exit {
+            status: ended.map_or(Status::Signal(libc::SIGKILL), |ended| ended.status),
+            stdout_tail: self.stdout.tail(),
+            stderr_tail: self.stderr.tail(),
+            stdout_bytes: self.stdout.bytes(),
+            stderr_bytes: self.stderr.bytes(),
+            stdout: self.stdout.into_kept(),
+            wall: self.gone.map_or_else(Instant::now, |(at, _)| at) - self.guarded.since,
+            cpu: usage.cpu(),
+            peak_memory_bytes: usage.peak_memory_bytes,
+        }
+    }
+}
+
+/// Zero at the end, and also on an error: a pipe that cannot be read has ended for us.
+async fn read(stream: &mut (impl AsyncRead + Unpin), buffer: &mut [u8]) -> usize {
+    stream.read(buffer).await.unwrap_or(0)
+}

@@ -1,0 +1,143 @@
+//! What the loop, the executions, the heartbeat and the renewals have in common.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rules::WorkerId;
+use rules::placement::{BadCapability, Capabilities};
+use rules::worker::Status;
+use serde_json::json;
+use tokio::sync::SetOnce;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use uuid::Uuid;
+use wire::{Desk, Heartbeat, Hello};
+
+use crate::handler::Handlers;
+use crate::options::hostname;
+use crate::roster::Roster;
+use crate::tally::Tally;
+use crate::workshop::Workshop;
+use crate::{Error, Options, Shutdown};
+
+pub(crate) struct Shared<D> {
+    pub id: WorkerId,
+    pub hello: Hello,
+    pub desk: D,
+    pub handlers: Handlers,
+    pub options: Options,
+    pub roster: Arc<Roster>,
+    pub tally: Tally,
+    pub workshop: Arc<Workshop>,
+    /// Asks this worker alone; hears whoever asked [`run`](crate::run()).
+    pub shutdown: Shutdown,
+    /// Set when the desk has heard of this incarnation.
+    pub registered: SetOnce<()>,
+    /// What the desk last said this worker is.
+    status: Mutex<Status>,
+    /// Ends what runs beside the work, when there is no work any more.
+    pub ending: CancellationToken,
+}
+
+impl<D: Desk> Shared<D> {
+    /// Everything of a new incarnation; the desk has not heard of it yet.
+    pub async fn new(
+        desk: D,
+        handlers: Handlers,
+        options: Options,
+        shutdown: Shutdown,
+    ) -> Result<Self, Error> {
+        let id = WorkerId(Uuid::now_v7());
+        let hello = hello(id, &handlers, &options)?;
+        let folder = options.folder.clone();
+        let opened = blocking(move || Workshop::open(&folder, id)).await;
+        let workshop = opened.map_err(|source| Error::Folder { folder: options.folder.clone(), source })?;
+        Ok(Shared {
+            id,
+            hello,
+            desk,
+            handlers,
+            options,
+            roster: Arc::new(Roster::new()),
+            tally: Tally::default(),
+            workshop: Arc::new(workshop),
+            shutdown,
+            registered: SetOnce::new(),
+            status: Mutex::new(Status::Active),
+            ending: CancellationToken::new(),
+        })
+    }
+
+    /// Waits for the desk, but not for ever: one that does not answer is away.
+    pub async fn ask<T>(
+        &self,
+        answer: impl Future<Output = Result<T, wire::Error>>,
+    ) -> Result<T, wire::Error> {
+        let patience = self.options.answer_timeout;
+        let silence = |_| Err(wire::Error::Away(format!("no answer for {patience:?}")));
+        tokio::time::timeout(patience, answer).await.unwrap_or_else(silence)
+    }
+
+    /// Tells the desk how things are and does as it says.
+    pub async fn beat(&self, is_leaving: bool) -> Result<(), wire::Error> {
+        let summary = self.tally.summary();
+        let heartbeat = Heartbeat {
+            worker: self.id,
+            phase: self.roster.most_active_phase(),
+            running: *self.roster.count().borrow(),
+            is_draining: self.shutdown.is_draining(),
+            is_leaving,
+            done: summary.done,
+            failed: summary.failed,
+        };
+        let status = self.ask(self.desk.heartbeat(&heartbeat)).await?;
+        self.obey(status);
+        Ok(())
+    }
+
+    fn obey(&self, status: Status) {
+        if std::mem::replace(&mut *self.status(), status) == status {
+            return;
+        }
+        match status {
+            Status::Disabled => warn!(worker.id = %self.id, "disabled: taking nothing new"),
+            Status::Draining if !self.shutdown.is_draining() => {
+                info!(worker.id = %self.id, "asked to drain by the desk");
+                self.shutdown.drain();
+            }
+            Status::Active | Status::Idle | Status::Busy | Status::Draining | Status::Offline => {}
+        }
+    }
+
+    pub fn may_claim(&self) -> bool {
+        !matches!(*self.status(), Status::Disabled | Status::Draining)
+    }
+
+    fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn hello(id: WorkerId, handlers: &Handlers, options: &Options) -> Result<Hello, BadCapability> {
+    Ok(Hello {
+        worker: id,
+        name: options.name.clone(),
+        kind: options.kind,
+        hostname: hostname(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        slots: options.slots.get(),
+        capabilities: Capabilities::new(handlers.kinds().chain(options.capabilities.iter()))?,
+        metadata: json!({
+            "pid": std::process::id(),
+            "os": std::env::consts::OS,
+            "arch": std::env::consts::ARCH,
+            "cores": std::thread::available_parallelism().map_or(1, usize::from),
+        }),
+    })
+}
+
+/// For work on the disk, which may take its time.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+}

@@ -1,0 +1,131 @@
+//! The folder executions work in.
+//!
+//! ```text
+//! <folder>/lock                      held while somebody moves in or clears away
+//! <folder>/<worker>/lock             held as long as that worker lives
+//! <folder>/<worker>/<execution>/     a working directory
+//! ```
+//!
+//! A worker's folder whose lock can be taken belongs to nobody: the kernel let go of it when its process died.
+
+use std::fs::{self, DirEntry, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rules::{ExecutionId, WorkerId};
+use tracing::{debug, info};
+
+const LOCK: &str = "lock";
+
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    shared: PathBuf,
+    own: PathBuf,
+    /// Holds the lock until dropped.
+    _lock: File,
+}
+
+impl Workshop {
+    pub fn open(shared: &Path, worker: WorkerId) -> io::Result<Self> {
+        fs::create_dir_all(shared)?;
+        // Commands run elsewhere, so a relative path would mean another place to them.
+        let shared = shared.canonicalize()?;
+        let own = shared.join(worker.to_string());
+        // Without it, a neighbour could take the new folder for a dead one's before its lock is held.
+        let _moving_in = locked(&shared)?;
+        fs::create_dir_all(&own)?;
+        let lock = locked(&own)?;
+        Ok(Workshop { shared, own, _lock: lock })
+    }
+
+    pub fn folder(&self, execution: ExecutionId) -> PathBuf {
+        self.own.join(execution.to_string())
+    }
+
+    /// Removes what dead predecessors left behind.
+    pub fn clear_away(&self) -> io::Result<()> {
+        let _clearing = locked(&self.shared)?;
+        for entry in fs::read_dir(&self.shared)?.flatten().filter(is_a_workers) {
+            if is_abandoned(&entry.path()) {
+                info!("removing {}, left by a worker that is gone", entry.path().display());
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the worker's own folder.
+    pub fn close(&self) -> io::Result<()> {
+        fs::remove_dir_all(&self.own)
+    }
+}
+
+fn locked(folder: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Whatever else lies in the folder is not ours to remove.
+fn is_a_workers(entry: &DirEntry) -> bool {
+    let is_named_so = entry.file_name().to_str().is_some_and(|name| name.parse::<WorkerId>().is_ok());
+    is_named_so && entry.file_type().is_ok_and(|kind| kind.is_dir())
+}
+
+fn is_abandoned(folder: &Path) -> bool {
+    match File::options().write(true).open(folder.join(LOCK)).map(|file| file.try_lock()) {
+        Ok(Ok(())) => true,
+        Ok(Err(TryLockError::WouldBlock)) => false,
+        // Killed between making the folder and its lock, or in the middle of closing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Ok(Err(TryLockError::Error(error))) | Err(error) => {
+            debug!("cannot tell whether {} is still in use: {error}", folder.display());
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn open(folder: &Path) -> Workshop {
+        Workshop::open(folder, WorkerId(Uuid::now_v7())).unwrap()
+    }
+
+    #[test]
+    fn what_the_dead_left_is_removed_and_the_living_keep_theirs() {
+        let folder = tempfile::tempdir().unwrap();
+        let dead = open(folder.path());
+        let dead_work = dead.own.join("1-0.1");
+        fs::create_dir(&dead_work).unwrap();
+        fs::write(dead_work.join("half.mp4"), "…").unwrap();
+        let alive = open(folder.path());
+        let (stranger, torn) =
+            (folder.path().join("holiday"), folder.path().join(Uuid::now_v7().to_string()));
+        fs::create_dir(&stranger).unwrap();
+        fs::create_dir(&torn).unwrap();
+        let left = dead.own.clone();
+        drop(dead);
+
+        open(folder.path()).clear_away().unwrap();
+
+        assert!(!left.exists(), "nobody holds its lock");
+        assert!(!torn.exists(), "killed before it had a lock");
+        assert!(alive.own.exists());
+        assert!(stranger.exists(), "not made by a worker");
+    }
+
+    #[test]
+    fn a_worker_that_leaves_takes_its_folder_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let workshop = open(folder.path());
+
+        workshop.close().unwrap();
+
+        assert!(!workshop.own.exists());
+        assert!(folder.path().exists());
+    }
+}
