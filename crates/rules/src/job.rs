@@ -159,8 +159,9 @@ pub fn decide(state: State, command: Command) -> Result<State, Refusal> {
         (_, Command::Enter(phase)) if state.phase() > Some(phase) => Err(Refusal::Backwards(state, phase)),
         (_, Command::Enter(phase)) => Ok(phase.state()),
 
-        (State::Pending, Command::Lose | Command::Complete) => Err(Refusal::NotBegun),
+        (State::Pending, Command::Lose) => Err(Refusal::NotBegun),
         (_, Command::Lose) => Ok(State::Pending),
+        // Also from pending: a job may have nothing to do, or do without all of it.
         (_, Command::Complete) => Ok(State::Completed),
     }
 }

@@ -19,8 +19,8 @@ const COMMAND_LIMIT: usize = 4 * 1024;
 
 #[derive(Debug)]
 pub struct Context {
-    /// How far the work is. Its beats are what the lease is renewed for: work that has a `stall_ms` and does not
-    /// beat within it is ended.
+    /// How far the work is. Its beats are what the lease is renewed for: work that has a `stall_ms` and does
+    /// not beat within it is ended.
     pub progress: Progress,
     /// Cancelled when the work is to end; the handler need not know why.
     pub stop: CancellationToken,
@@ -41,7 +41,8 @@ struct Record {
 }
 
 impl Context {
-    /// Time counts from `began`, when the lease was asked for. Nothing is written to `folder` before it is used.
+    /// Time counts from `began`, when the lease was asked for. Nothing is written to `folder` before it is
+    /// used.
     pub fn new(job: &Assignment, folder: impl Into<PathBuf>, began: Instant) -> Self {
         Context {
             progress: Progress::default(),
@@ -107,11 +108,10 @@ impl Context {
         self.record().step.clone()
     }
 
-    /// What the execution has cost so far, and the commands it ran. The steps can be taken once.
-    pub fn take_record(&self) -> (Usage, Vec<StepRecord>) {
-        let mut record = self.record();
-        let usage = Usage { wall_ms: millis(self.began.elapsed()), ..record.usage };
-        (usage, std::mem::take(&mut record.steps))
+    /// What the execution has cost so far, and the commands it ran.
+    pub fn recorded(&self) -> (Usage, Vec<StepRecord>) {
+        let record = self.record();
+        (Usage { wall_ms: millis(self.began.elapsed()), ..record.usage }, record.steps.clone())
     }
 
     pub(crate) async fn remove_folder(&self) {

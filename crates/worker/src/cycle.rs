@@ -1,16 +1,17 @@
 //! The worker's loop: document 004, phase by phase.
 //!
-//! There, one loop does one task at a time. Here, several slots are that loop side by side. All *free* slots stand
-//! at the same place and move as one: they are [`Cycle`], with the phase of the roster, and pass through
-//! `Startup`, `Connecting`, `Recovery`, `Polling`, `Backoff`, `Idle`, `ErrorWait` and `Claiming` together. A claim is
-//! for all of them at once. Each slot that gets a lease leaves the others at `Claiming` and goes alone through
-//! `Processing` and a `Reporting…` (see `execution`) until it is back at `Polling`, where it joins them again; to
-//! those that got none the claim is lost, and they are at `Polling` already. With no slot free, the loop waits there
-//! for the first to come back.
+//! There, one loop does one task at a time. Here, several slots are that loop side by side. All *free* slots
+//! stand at the same place and move as one: they are [`Cycle`], with the phase of the roster, and pass
+//! through `Startup`, `Connecting`, `Recovery`, `Polling`, `Backoff`, `Idle`, `ErrorWait` and `Claiming`
+//! together. A claim is for all of them at once. Each slot that gets a lease leaves the others at `Claiming`
+//! and goes alone through `Processing` and a `Reporting…` (see `execution`) until it is back at `Polling`,
+//! where it joins them again; to those that got none the claim is lost, and they are at `Polling` already.
+//! With no slot free, the loop waits there for the first to come back.
 //!
-//! Two ways lead elsewhere than in the document. An absent desk sends the loop to `ErrorWait`, but not a slot: it
-//! goes on with its work, and stays at `Reporting…` until the desk is back, for a result must not be lost to a short
-//! outage. And the loop ends when the worker is asked to, or when there is nothing left to do.
+//! Two ways lead elsewhere than in the document. An absent desk sends the loop to `ErrorWait`, but not a
+//! slot: it goes on with its work, and stays at `Reporting…` until the desk is back, for a result must not be
+//! lost to a short outage. And the loop ends when the worker is asked to, or when there is nothing left to
+//! do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +40,8 @@ pub(crate) struct Cycle<'a, D> {
     /// Between looks while there is no work.
     idle: Pace,
     interval: Duration,
-    /// How long hints do not count, because the last came to nothing: a desk that always hints must not make us
-    /// spin. Zero at any look for work that may find some.
+    /// How long hints do not count, because the last came to nothing: a desk that always hints must not make
+    /// us spin. Zero at any look for work that may find some.
     deaf: Duration,
     was_hinted: bool,
     /// The last claim got all it asked for: there is likely more, and no need to look first.
@@ -133,7 +134,8 @@ impl<'a, D: Desk> Cycle<'a, D> {
         }
         let hello = &shared.hello;
         shared.ask(shared.desk.register(hello)).await?;
-        info!(worker.id = %shared.id, "registered {} as {}, able to {}", hello.name, shared.id, hello.capabilities);
+        let (id, name, able) = (shared.id, &hello.name, &hello.capabilities);
+        info!(worker.id = %id, "registered {name} as {id}, able to do {able}");
         let _ = shared.registered.set(());
         Ok(())
     }

@@ -49,7 +49,7 @@ async fn work<D: Desk>(shared: &Shared<D>, running: &Running) -> Result<Outcome,
         ended = &mut doing => ended,
         never = telling::tell(shared, running) => match never {},
         never = limits::watch(running) => match never {},
-        () = overstayed(running) => Err(Failed::transient(format!("did not end within {STOP_GRACE:?} when asked to"))),
+        () = overstayed(running) => Err(Failed::transient("did not end when asked to")),
     }
 }
 
@@ -119,7 +119,7 @@ async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, failed: Failed) ->
         Told::Taken => Fate::Failed,
         Told::Refused(refusal) => lost(running, refusal),
         Told::Rejected(why) => {
-            error!(execution.id = %id, "the desk cannot take the failure of {id}, its lease will expire: {why}");
+            error!(execution.id = %id, "the desk cannot take the failure of {id}: {why}");
             Fate::Lost
         }
     }

@@ -21,8 +21,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Does one kind of work.
 ///
-/// It is to return soon after `context.stop` is cancelled; one that doesn't is dropped. Whatever it writes, it
-/// writes below a path of the execution's own: it may have lost its lease without knowing it yet.
+/// It is to return soon after `context.stop` is cancelled; one that doesn't is dropped. Whatever it writes,
+/// it writes below a path of the execution's own: it may have lost its lease without knowing it yet.
 pub trait Handler: Send + Sync + 'static {
     /// The word stages name it by; a capability of every worker that has this handler.
     fn kind(&self) -> &str;

@@ -1,4 +1,5 @@
-//! Heartbeats, apart from the work: at their interval, and soon after the worker became busy, idle or draining.
+//! Heartbeats, apart from the work: at their interval, and soon after the worker became busy, idle or
+//! draining.
 
 use std::sync::Arc;
 use std::time::Duration;

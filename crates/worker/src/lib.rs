@@ -1,22 +1,23 @@
 //! A worker: gets tasks from its desk, does them, and takes the results back.
 //!
-//! It knows the rest of the system only as a [`wire::Desk`], decides nothing about what comes next, and may be
-//! killed at any line: what it had leased expires by itself, what it was running dies with it.
+//! It knows the rest of the system only as a [`wire::Desk`], decides nothing about what comes next, and may
+//! be killed at any line: what it had leased expires by itself, what it was running dies with it.
 //!
 //! | file | what happens there |
 //! | --- | --- |
 //! | [`run`](run()) | a worker's life from registering to its last word; [`options`], [`shutdown`] |
 //! | `cycle` | the loop of document 004, phase by phase; `phase` keeps it to the rules |
-//! | `slots`, `execution` | the work going on: each execution in a task of its own, from its lease to its report |
+//! | `slots`, `execution` | executions, each in a task of its own, from lease to report |
 //! | `roster` | what is going on, for those who run apart from the work: `heartbeat`, `renewal` |
-//! | `telling`, `limits`, `stop` | beside each execution: how far it is, whether it may go on, why it may not |
+//! | `telling`, `limits`, `stop` | beside an execution: how far it is, whether it may go on, why not |
 //! | `report` | a result told until the desk has taken or refused it |
 //! | [`handler`] | the kinds of work; [`context`] is what an execution gets from its worker |
 //! | [`process`], [`guard`] | one command, and every process it starts |
 //! | `workshop` | the folder executions work in, and what dead predecessors left there |
 //!
 //! To add a kind of work: write a [`Handler`] in a file of its own under `handler`, run its programs with
-//! [`Context::run`], and add it to [`Handlers::built_in`]. Its kind becomes a capability of the worker by itself.
+//! [`Context::run`], and add it to [`Handlers::built_in`]. Its kind becomes a capability of the worker by
+//! itself.
 
 pub mod context;
 mod cycle;

@@ -1,6 +1,6 @@
-//! Ends work that stands still or takes too long, before its lease runs out for the same reason and nobody could
-//! say why any more. By this machine's clock, which measures spans as well as any; when the lease ends is still
-//! the desk's to say.
+//! Ends work that stands still or takes too long, before its lease runs out for the same reason and nobody
+//! could say why any more. By this machine's clock, which measures spans as well as any; when the lease ends
+//! is still the desk's to say.
 
 use std::convert::Infallible;
 use std::time::Duration;

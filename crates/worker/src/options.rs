@@ -59,8 +59,9 @@ impl Options {
     }
 }
 
-/// Asked each time the worker has nothing to do and finds nothing to claim; `true` ends it. Only the asker can
-/// know: work that is not claimable yet (a backoff, a stage that waits for another worker) looks like none.
+/// Asked each time the worker has nothing to do and finds nothing to claim; `true` ends it. Only the asker
+/// can know: work that is not claimable yet (a backoff, a stage that waits for another worker) looks like
+/// none.
 #[derive(Clone)]
 pub struct IsOver(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
 

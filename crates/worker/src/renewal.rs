@@ -38,7 +38,8 @@ fn due(running: &[Arc<Running>], last: Instant) -> Option<Instant> {
     running.iter().map(|running| running.context.began().max(last) + running.renewal_interval()).min()
 }
 
-/// While the desk is away the work goes on: a lease that has run out and was not taken back can still be renewed.
+/// While the desk is away the work goes on: a lease that has run out and was not taken back can still be
+/// renewed.
 async fn renew<D: Desk>(shared: &Shared<D>, pace: &mut Pace) -> Result<(), wire::Error> {
     let running = shared.roster.running();
     let renewals: Vec<Renewal> = running.iter().map(|running| running.renewal()).collect();

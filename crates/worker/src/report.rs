@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rules::task::Refusal;
 use tokio::time::sleep;
-use tracing::{debug, warn};
+use tracing::warn;
 use wire::{Answer, Commit, Desk, Failure};
 
 use crate::handler::{Failed, Outcome};
@@ -25,14 +25,14 @@ pub(crate) enum Told {
 }
 
 pub(crate) async fn commit<D: Desk>(shared: &Shared<D>, running: &Running, outcome: Outcome) -> Told {
-    let (usage, steps) = running.context.take_record();
+    let (usage, steps) = running.context.recorded();
     let Outcome { result, publication } = outcome;
     let word = Commit { proof: running.job.proof, result, publication, usage, steps };
     tell(shared, running, || shared.desk.commit(&word)).await
 }
 
 pub(crate) async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, failed: Failed) -> Told {
-    let (usage, steps) = running.context.take_record();
+    let (usage, steps) = running.context.recorded();
     let Failed { kind, message } = failed;
     let word = Failure { proof: running.job.proof, kind, message, usage, steps };
     tell(shared, running, || shared.desk.fail(&word)).await
@@ -55,11 +55,8 @@ where
             Ok(Answer::Refused(refusal)) => return Told::Refused(refusal),
             Err(wire::Error::Rejected(why)) => return Told::Rejected(why),
             Err(wire::Error::Away(why)) => {
-                match pace.is_fresh() {
-                    true => {
-                        warn!(execution.id = %id, "{id} has ended, but the desk is away ({why}); keeping its report")
-                    }
-                    false => debug!(execution.id = %id, "the desk is still away: {why}"),
+                if pace.is_fresh() {
+                    warn!(execution.id = %id, "keeping the report of {id}, the desk is away: {why}");
                 }
                 sleep(pace.next()).await;
             }
@@ -67,8 +64,8 @@ where
     }
 }
 
-/// A lease that ran out while the desk was away and was not taken back since can still be renewed. Whether it was
-/// is left to the next try.
+/// A lease that ran out while the desk was away and was not taken back since can still be renewed. Whether it
+/// was is left to the next try.
 async fn renew<D: Desk>(shared: &Shared<D>, running: &Running) -> bool {
     let answers = shared.ask(shared.desk.renew(&[running.renewal()])).await;
     !matches!(answers.as_deref(), Ok([Answer::Refused(_)]))

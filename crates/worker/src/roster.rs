@@ -40,8 +40,8 @@ impl Running {
         lock(&self.cell).step(trigger);
     }
 
-    /// How often to renew the lease, so that two renewals may fail before it ends. One granted for work that moves
-    /// lasts no longer than that work may stand still.
+    /// How often to renew the lease, so that two renewals may fail before it ends. One granted for work that
+    /// moves lasts no longer than that work may stand still.
     pub fn renewal_interval(&self) -> Duration {
         let lease = span(self.job.lease_ms);
         (lease.min(self.context.stall().unwrap_or(lease)) / 3).max(SHORTEST_INTERVAL)
@@ -111,8 +111,11 @@ impl Roster {
     }
 
     fn recount(&self) {
-        let count = u32::try_from(lock(&self.running).len()).unwrap_or(u32::MAX);
-        self.count.send_if_modified(|known| std::mem::replace(known, count) != count);
+        self.count.send_if_modified(|known| {
+            // Counted in here, where one recount waits for another: the last word is the latest.
+            let count = u32::try_from(lock(&self.running).len()).unwrap_or(u32::MAX);
+            std::mem::replace(known, count) != count
+        });
     }
 }
 

@@ -21,9 +21,9 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Works until asked to end, or until nothing is left to do if the options say so.
 ///
-/// When asked once it takes nothing new and finishes what it has, within the drain deadline; asked twice, it gives
-/// back what is unfinished at once. An absent desk is waited for; only one that does not accept the worker, or a
-/// folder that cannot be used, is an error. Dropping the future ends everything without a word.
+/// When asked once it takes nothing new and finishes what it has, within the drain deadline; asked twice, it
+/// gives back what is unfinished at once. An absent desk is waited for; only one that does not accept the
+/// worker, or a folder that cannot be used, is an error. Dropping the future ends everything without a word.
 pub async fn run<D: Desk>(
     desk: D,
     handlers: Handlers,

@@ -68,8 +68,8 @@ impl<D: Desk> Slots<D> {
         self.tasks.spawn(execution::carry_out(self.shared.clone(), seat));
     }
 
-    /// Lets the executions end, but not for ever: what is unfinished at the deadline, or when asked a second time,
-    /// is given back.
+    /// Lets the executions end, but not for ever: what is unfinished at the deadline, or when asked a second
+    /// time, is given back.
     pub async fn drain(&mut self) {
         let shutdown = self.shared.shutdown.clone();
         let deadline = self.shared.options.drain_deadline;

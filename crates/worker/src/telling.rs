@@ -13,8 +13,8 @@ use crate::shared::Shared;
 /// At most so often is a change told.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Goes on until dropped. A word that is lost is made up for by the next, and at last by the commit, which implies
-/// that the work was begun.
+/// Goes on until dropped. A word that is lost is made up for by the next, and at last by the commit, which
+/// implies that the work was begun.
 pub(crate) async fn tell<D: Desk>(shared: &Shared<D>, running: &Running) -> Infallible {
     let mut told = None;
     loop {

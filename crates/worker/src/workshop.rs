@@ -6,7 +6,8 @@
 //! <folder>/<worker>/<execution>/     a working directory
 //! ```
 //!
-//! A worker's folder whose lock can be taken belongs to nobody: the kernel let go of it when its process died.
+//! A worker's folder whose lock can be taken belongs to nobody: the kernel let go of it when its process
+//! died.
 
 use std::fs::{self, DirEntry, File, TryLockError};
 use std::io;

@@ -14,7 +14,8 @@ pub enum Action {
     /// Longer than a lease, a backoff, and the patience with a silent worker.
     Tick,
 
-    Release {
+    /// Adds the job, and releases what is due at once.
+    Submit {
         job: usize,
     },
     Duty {
@@ -85,7 +86,7 @@ impl Action {
     /// Who moves tasks by this action. A person's wish is carried out by the orchestrator.
     pub fn role(&self) -> Option<Role> {
         match self {
-            Action::Release { .. } | Action::Duty { .. } | Action::Cancel { .. } | Action::Rerun { .. } => {
+            Action::Submit { .. } | Action::Duty { .. } | Action::Cancel { .. } | Action::Rerun { .. } => {
                 Some(Role::Orchestrator)
             }
             Action::Claim { .. } | Action::Deliver { .. } => Some(Role::Worker),
@@ -100,7 +101,7 @@ impl Action {
     /// Whether this is the ordinary course of things: no misfortune, and nobody's change of mind.
     pub fn is_ordinary(&self, world: &World) -> bool {
         match self {
-            Action::Tick | Action::Release { .. } | Action::Duty { .. } | Action::Say { .. } => true,
+            Action::Tick | Action::Submit { .. } | Action::Duty { .. } | Action::Say { .. } => true,
             Action::Claim { is_heard, .. } => *is_heard,
             Action::Deliver { stays, .. } => !stays,
             // One that has drained is started again; one that was disabled is enabled again.
@@ -116,7 +117,7 @@ impl Action {
     pub fn sentence(&self, jobs: &[Shape]) -> String {
         match self {
             Action::Tick => "time passes, longer than a lease".into(),
-            Action::Release { job } => format!("the orchestrator releases what is due of job {job}"),
+            Action::Submit { job } => format!("job {job} is submitted"),
             Action::Duty { at, duty } => {
                 let verb = match duty {
                     Duty::Recover => "recovers",
@@ -154,8 +155,7 @@ fn name(jobs: &[Shape], at: At) -> String {
 impl std::fmt::Display for Word {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Word::Start => f.write_str("start"),
-            Word::Renew { .. } => f.write_str("renew"),
+            Word::Progress(_) => f.write_str("progress"),
             Word::Commit => f.write_str("commit"),
             Word::Fail(kind) => write!(f, "fail ({kind})"),
         }
@@ -186,11 +186,8 @@ pub fn possible(config: &Config, world: &World, to: &mut Vec<Action>) {
 }
 
 fn orchestrator(config: &Config, world: &World, to: &mut Vec<Action>) {
-    for (job, (rows, shape)) in world.jobs.iter().zip(&config.jobs).enumerate() {
-        if rows.outcome.is_none() && !rows.releasable(shape).is_empty() {
-            to.push(Action::Release { job });
-        }
-    }
+    let new = world.jobs.iter().enumerate().filter(|(_, rows)| rows.is_new());
+    to.extend(new.map(|(job, _)| Action::Submit { job }));
     for (at, row) in world.tasks() {
         let is_accepted = |duty: &Duty| config.flaw.decide(&row.task, &duty.command()).is_ok();
         let duties = Duty::ALL.into_iter().filter(is_accepted);
@@ -202,7 +199,8 @@ fn person(config: &Config, world: &World, to: &mut Vec<Action>) {
     if !config.faults.person {
         return;
     }
-    for (job, (rows, shape)) in world.jobs.iter().zip(&config.jobs).enumerate() {
+    let submitted = world.jobs.iter().zip(&config.jobs).enumerate().filter(|(_, (rows, _))| !rows.is_new());
+    for (job, (rows, shape)) in submitted {
         let is_accepted = |command| job::decide(rows.state(shape), command).is_ok();
         if is_accepted(job::Command::Cancel) {
             to.push(Action::Cancel { job });
@@ -232,21 +230,23 @@ fn working(config: &Config, world: &World, process: usize, memory: &Process, to:
     }
 }
 
+/// What a process may say of its claim. Once it has made up its mind, it says the same until it is heard.
 fn words(config: &Config, memory: &Process, step: Step) -> Vec<Word> {
-    let mut words = vec![Word::Renew { progress: 0 }];
+    let mut words = vec![Word::Progress(0)];
     if config.stall.is_some() {
-        words.push(Word::Renew { progress: 1 });
+        words.push(Word::Progress(1));
     }
     match step {
-        Step::Leased => words.push(Word::Start),
-        Step::Working => words.push(Word::Commit),
         Step::Reporting(word) => words.push(word),
-    }
-    if step == Step::Working && config.faults.failure {
-        words.extend([Word::Fail(failure::Kind::Transient), Word::Fail(failure::Kind::Permanent)]);
-    }
-    if !matches!(step, Step::Reporting(_)) && memory.row.status == Status::Draining {
-        words.push(Word::Fail(failure::Kind::Drained));
+        Step::Working => {
+            words.push(Word::Commit);
+            if config.faults.failure {
+                words.extend([Word::Fail(failure::Kind::Transient), Word::Fail(failure::Kind::Permanent)]);
+            }
+            if memory.row.status == Status::Draining {
+                words.push(Word::Fail(failure::Kind::Drained));
+            }
+        }
     }
     words
 }

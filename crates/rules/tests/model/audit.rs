@@ -51,19 +51,22 @@ const LEGAL: &[Move] = &[
     ("withdraw", Orchestrator, Error, Error, None),
 ];
 
-pub fn find_breach(
+/// What is wrong with one move.
+pub fn of_move(event: &Event, before: &TaskRow, after: &TaskRow, action: &Action) -> Option<Breach> {
+    illegal(event, before, after, action)
+        .or_else(|| miscounted(event, &before.task, &after.task))
+        .or_else(|| commit_lost(before, after))
+}
+
+/// What is wrong with a transaction as a whole.
+pub fn of_all(
     config: &Config,
     before: &World,
     after: &World,
     events: &[(At, Event)],
     action: &Action,
 ) -> Option<Breach> {
-    let of_events = events.iter().find_map(|(at, event)| {
-        let (before, after) = (before.at(*at), after.at(*at));
-        illegal(event, before, after, action).or_else(|| miscounted(event, &before.task, &after.task))
-    });
-    of_events
-        .or_else(|| unexplained(config, before, after, events, action))
+    unexplained(config, before, after, events, action)
         .or_else(|| before.tasks().find_map(|(at, row)| commit_lost(row, after.at(at))))
         .or_else(|| jobs_against_their_table(config, before, after, action))
         .or_else(|| claimed_while_closed(before, action))
@@ -114,7 +117,8 @@ fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
     (!is_right || !is_failure_told).then_some(Breach::Miscounted)
 }
 
-/// Each task that differs must have exactly one event, and a new one must come from a plan settled just now.
+/// Each task that differs must have one event — or two, where the first says that it has begun — and a task that
+/// is new must come from a plan settled just now.
 fn unexplained(
     config: &Config,
     before: &World,
@@ -123,21 +127,28 @@ fn unexplained(
     action: &Action,
 ) -> Option<Breach> {
     let is_explained = |(at, row): (At, &TaskRow)| {
-        let mut told = events.iter().filter(|(of, _)| *of == at).map(|(_, event)| event.command);
-        let old = before.jobs[at.job].stages[at.stage].tasks.get(at.task);
-        match (old, told.next(), told.next()) {
-            (None, None, _) => row.task.state == State::New && is_expanded_now(config, events, at),
+        let told = events.iter().filter(|(of, _)| *of == at).map(|(_, event)| event.command);
+        let told = told.skip_while(|command| *command == "start").count();
+        match before.jobs[at.job].stages[at.stage].tasks.get(at.task) {
+            None => is_new(row, told) && is_expanded_now(config, events, at),
             // Time and death change no state: only how old a lease is, and whether its owner lives.
-            (Some(old), None, _) if matches!(action, Action::Tick | Action::Restart { .. }) => {
-                is_same(old, row)
+            Some(old) if matches!(action, Action::Tick | Action::Restart { .. }) => {
+                told == 0 && is_same(old, row)
             }
-            (Some(old), None, _) => old == row,
-            (Some(old), Some(command), None) => old != row || command == "renew",
-            (None, Some(_), _) | (Some(_), Some(_), Some(_)) => false,
+            // A renewal may find the lease as long as it can be.
+            Some(old) => told == 1 || (told == 0 && old == row),
         }
     };
     let none_vanished = before.tasks().count() <= after.tasks().count();
     (!none_vanished || !after.tasks().all(is_explained)).then_some(Breach::Unaudited)
+}
+
+fn is_new(row: &TaskRow, told: usize) -> bool {
+    match row.task.state {
+        State::New => told == 0,
+        State::Ready { .. } => told == 1,
+        State::Running { .. } | State::Done { .. } | State::Error { .. } => false,
+    }
 }
 
 fn is_expanded_now(config: &Config, events: &[(At, Event)], at: At) -> bool {

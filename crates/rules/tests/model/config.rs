@@ -42,15 +42,24 @@ pub struct Faults {
 }
 
 impl Faults {
-    pub const ALL: Faults = Faults { fleet: false, ..Faults::WITH_FLEET };
-    pub const WITH_FLEET: Faults = Faults {
+    pub const NONE: Faults = Faults {
+        crash: false,
+        drain: false,
+        loss: false,
+        duplicate: false,
+        failure: false,
+        person: false,
+        fleet: false,
+    };
+    /// All but the fleet's own affairs, which multiply everything else.
+    pub const ALL: Faults = Faults {
         crash: true,
         drain: true,
         loss: true,
         duplicate: true,
         failure: true,
         person: true,
-        fleet: true,
+        fleet: false,
     };
 }
 

@@ -10,6 +10,12 @@ pub fn one_task() -> Config {
     Config { mail: 2, ..Config::new("one task", vec![job([stage("encode", Processing, 1)])]) }
 }
 
+/// As above, with a third who may be late as well.
+pub fn three_workers() -> Config {
+    let faults = Faults { drain: false, ..Faults::ALL };
+    Config { processes: 3, mail: 2, faults, ..Config::new("three workers", one_task().jobs) }
+}
+
 /// A committed plan says which segments exist; they run side by side, and are joined.
 pub fn plan_and_segments() -> Config {
     let stages = job([
@@ -36,7 +42,7 @@ pub fn plan_beside_work() -> Config {
     let stages = job([
         stage("plan", Planning, 1),
         stage("audio", Processing, 1),
-        stage("segment", Processing, 1).expands("plan"),
+        stage("segment", Processing, 1).expands("plan").needs("audio"),
     ]);
     let faults = Faults { drain: false, ..Faults::ALL };
     Config { max_attempts: 1, faults, ..Config::new("plan beside work", vec![stages]) }
@@ -64,7 +70,7 @@ pub fn hung_encoder() -> Config {
 
 /// Heartbeats, silence, and a person who switches workers off and on.
 pub fn fleet() -> Config {
-    let faults = Faults { failure: false, duplicate: false, ..Faults::WITH_FLEET };
+    let faults = Faults { fleet: true, drain: true, crash: true, ..Faults::NONE };
     Config { faults, max_attempts: 1, ..Config::new("fleet", one_task().jobs) }
 }
 
@@ -80,5 +86,6 @@ pub fn empty_plan() -> Config {
         stage("segment", Processing, 0).expands("plan"),
         stage("join", UploadingOutputs, 1).needs("segment"),
     ]);
-    Config::new("empty plan", vec![stages])
+    let faults = Faults { drain: false, ..Faults::ALL };
+    Config { faults, ..Config::new("empty plan", vec![stages]) }
 }

@@ -18,6 +18,8 @@ pub enum Flaw {
     ForgetsToExpand,
     /// A cancel doesn't settle first what is committed.
     CancelsWhatIsPublished,
+    /// The error of optional work that is withdrawn is not counted as given up.
+    ForgetsWithdrawnErrors,
     /// A person's retry also reopens the optional work that later stages have done without.
     ReopensGivenUpWork,
 }

@@ -1,7 +1,7 @@
 //! What must hold in every reachable world, named after the invariant it keeps.
 
 use crate::audit::Breach;
-use crate::config::Part;
+use crate::config::{Part, Shape};
 use crate::mill::Mill;
 use crate::step::command;
 use crate::world::{At, Letter, NOW, TaskRow, Word, World};
@@ -85,7 +85,7 @@ fn accepted_tokens(mill: &Mill, world: &World, at: At, row: &TaskRow) -> usize {
     let held = held.filter(|claim| claim.at == at).map(|claim| claim.token);
     let sent = world.mail.iter().filter(|letter| letter.at == at).map(|letter| letter.token);
     let is_accepted = |token: &Token| {
-        [Word::Start, Word::Renew { progress: 0 }, Word::Commit].into_iter().any(|word| {
+        [Word::Progress(0), Word::Commit].into_iter().any(|word| {
             let letter = Letter { at, word, from: 0, token: *token };
             mill.0.flaw.decide(&row.task, &command(letter)).is_ok()
         })
@@ -136,7 +136,8 @@ fn sanity() -> Vec<Property<Mill>> {
     vec![
         sometimes("every job completes", |_, world| all_ended(world, Outcome::Completed)),
         sometimes("every job fails", |mill, world| {
-            !mill.0.faults.failure || all_ended(world, Outcome::Failed)
+            let can_fail = |shape: &Shape| shape.0.iter().any(|part| !part.is_optional);
+            !mill.0.jobs.iter().all(can_fail) || all_ended(world, Outcome::Failed)
         }),
         sometimes("every job is cancelled", |mill, world| {
             !mill.0.faults.person || all_ended(world, Outcome::Cancelled)
@@ -147,8 +148,9 @@ fn sanity() -> Vec<Property<Mill>> {
                 State::New | State::Ready { .. } | State::Done { .. } | State::Error { .. } => false,
             })
         }),
-        sometimes("a late commit meets a committed task", |_, world| {
-            world.mail.iter().any(|letter| match &world.at(letter.at).task.state {
+        sometimes("a late commit meets a committed task", |mill, world| {
+            let needs_two_words = mill.0.mail < 2;
+            needs_two_words || world.mail.iter().any(|letter| match &world.at(letter.at).task.state {
                 State::Done { token, .. } => letter.word == Word::Commit && *token != letter.token,
                 State::New | State::Ready { .. } | State::Running { .. } | State::Error { .. } => false,
             })

@@ -19,21 +19,13 @@ pub const CAN_COMPLETE: &str = "each job that has attempts left can still comple
 pub fn check(config: Config) -> Result<usize, (&'static str, Vec<Action>)> {
     let mill = Mill(config);
     let graph = Graph::explore(&mill);
-    for job in 0..mill.0.jobs.len() {
-        let ended = graph.leading_to(|world| world[job].has_ended);
-        let completed = graph.leading_to(|world| world[job].has_completed);
-        for world in 0..graph.worlds.len() {
-            let hopes = graph.worlds[world].jobs[job].has_hope;
-            let broken = if !ended[world] {
-                CAN_END
-            } else if hopes && !completed[world] {
-                CAN_COMPLETE
-            } else {
-                continue;
-            };
-            let trace = graph.way_to(&mill, world);
-            tell(&mill, broken, &trace);
-            return Err((broken, trace));
+    for broken in [CAN_END, CAN_COMPLETE] {
+        for job in 0..mill.0.jobs.len() {
+            if let Some(stuck) = graph.first_stuck(job, broken) {
+                let trace = graph.way_to(&mill, stuck);
+                tell(&mill, broken, &trace);
+                return Err((broken, trace));
+            }
         }
     }
     Ok(graph.worlds.len())
@@ -83,6 +75,17 @@ impl Graph {
             }
         }
         graph
+    }
+
+    fn first_stuck(&self, job: usize, promise: &str) -> Option<usize> {
+        let facts = |world: usize| self.worlds[world].jobs[job];
+        if promise == CAN_END {
+            let leads = self.leading_to(|facts| facts[job].has_ended);
+            (0..leads.len()).find(|&world| !leads[world])
+        } else {
+            let leads = self.leading_to(|facts| facts[job].has_completed);
+            (0..leads.len()).find(|&world| facts(world).has_hope && !leads[world])
+        }
     }
 
     /// Which worlds can come to one that is wanted.

@@ -1,4 +1,4 @@
-//! What an action makes of the world.
+//! What an action makes of the world. The duties follow the store's, transaction by transaction.
 
 use crate::action::{Action, Duty};
 use crate::config::Config;
@@ -9,16 +9,17 @@ use crate::world::{At, Claim, Letter, NOW, Process, Step, TICK, Word, World, wor
 use rules::backoff::{Backoff, Jitter};
 use rules::lease::Terms;
 use rules::task::{Command, Name, Refusal};
-use rules::{execution, worker};
+use rules::{job, worker};
 
 /// The world after `action`; none where nothing would change.
 pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World> {
-    let mut tx = Transaction::begin(config, before);
+    let mut tx = Transaction::begin(config, before, action);
     match *action {
         Action::Tick => tx.world.tick(config),
-        Action::Release { job } => release(config, &mut tx, job),
-        Action::Duty { at, duty: Duty::Settle } => settle(config, &mut tx, at).ok()?,
-        Action::Duty { at, duty } => tx.say(at, &duty.command()).ok()?,
+        Action::Submit { job } => advance(config, &mut tx, job),
+        Action::Duty { at, duty } => {
+            carry_out(config, &mut tx, at, duty).ok()?;
+        }
         Action::Cancel { job } => cancel(config, &mut tx, job),
         Action::Rerun { job } => rerun(config, &mut tx, job),
         Action::Claim { process, at, is_heard } => claim(config, &mut tx, process, at, is_heard).ok()?,
@@ -31,12 +32,25 @@ pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World
             *row = worker::decide(row, command, NOW).ok()?;
         }
     }
-    let after = tx.commit(action);
-    (after != *before).then_some(after)
+    tx.commit()
 }
 
-/// A stage without tasks is finished by its release, so the orchestrator asks again until nothing is due.
-fn release(config: &Config, tx: &mut Transaction, job: usize) {
+fn carry_out(config: &Config, tx: &mut Transaction, at: At, duty: Duty) -> Result<(), Refusal> {
+    match duty {
+        Duty::Recover | Duty::Retry => tx.make(at, &duty.command())?,
+        Duty::Settle => settle(config, tx, at)?,
+        Duty::Judge => tx.make(at, &Command::Judge)?,
+    }
+    let is_next_due = matches!(duty, Duty::Settle | Duty::Judge);
+    let state = tx.world.jobs[at.job].state(&config.jobs[at.job]);
+    if is_next_due && !state.is_final() {
+        advance(config, tx, at.job);
+    }
+    Ok(())
+}
+
+/// Releases what is due. A stage without tasks is finished by its release, so this asks again until nothing is.
+fn advance(config: &Config, tx: &mut Transaction, job: usize) {
     loop {
         let due = tx.world.jobs[job].releasable(&config.jobs[job]);
         if due.is_empty() {
@@ -44,19 +58,23 @@ fn release(config: &Config, tx: &mut Transaction, job: usize) {
         }
         for stage in due {
             tx.world.jobs[job].stages[stage].is_released = true;
-            for task in 0..tx.world.jobs[job].stages[stage].tasks.len() {
-                let at = At { job, stage, task };
-                if tx.world.at(at).task.state.name() == Name::New {
-                    tx.say(at, &Command::Advance).expect("a NEW task can be advanced");
-                }
-            }
+            advance_new_tasks(tx, job, stage);
         }
     }
 }
 
-/// A plan's commit is settled by creating the tasks it speaks of.
+fn advance_new_tasks(tx: &mut Transaction, job: usize, stage: usize) {
+    for task in 0..tx.world.jobs[job].stages[stage].tasks.len() {
+        let at = At { job, stage, task };
+        if tx.world.at(at).task.state.name() == Name::New {
+            tx.make(at, &Command::Advance).expect("a NEW task can be advanced");
+        }
+    }
+}
+
+/// A plan's commit is settled by creating the tasks it speaks of, also when the job has ended meanwhile.
 fn settle(config: &Config, tx: &mut Transaction, at: At) -> Result<(), Refusal> {
-    tx.say(at, &Command::Settle)?;
+    tx.make(at, &Command::Settle)?;
     let is_closed = tx.world.jobs[at.job].outcome.is_some();
     if is_closed && matches!(config.flaw, Flaw::ForgetsToExpand) {
         return Ok(());
@@ -74,43 +92,37 @@ fn cancel(config: &Config, tx: &mut Transaction, job: usize) {
     if !matches!(config.flaw, Flaw::CancelsWhatIsPublished) {
         let tasks: Vec<At> = tx.world.jobs[job].tasks(job).map(|(at, _)| at).collect();
         for at in tasks {
-            let _: Result<(), Refusal> = settle(config, tx, at);
+            let _not_committed = settle(config, tx, at);
         }
     }
     let state = tx.world.jobs[job].state(&config.jobs[job]);
-    tx.world.jobs[job].is_cancelled = rules::job::decide(state, rules::job::Command::Cancel).is_ok();
+    tx.world.jobs[job].is_cancelled = job::decide(state, job::Command::Cancel).is_ok();
 }
 
-/// What failed begins anew; what was withdrawn is released again. Optional work that was given up stays so, for
-/// later stages may have done without it.
+/// What failed begins anew, and what was withdrawn is released again. Optional work that was given up stays so,
+/// for later stages may have done without it.
 fn rerun(config: &Config, tx: &mut Transaction, job: usize) {
     for (stage, part) in config.jobs[job].0.iter().enumerate() {
         let reopens = !part.is_optional || matches!(config.flaw, Flaw::ReopensGivenUpWork);
         for task in 0..tx.world.jobs[job].stages[stage].tasks.len() {
             let at = At { job, stage, task };
-            match tx.world.at(at).task.state.name() {
-                Name::Error if reopens => {
-                    tx.say(at, &Command::Rerun).expect("the job is closed, its errors final")
-                }
-                Name::New => tx.world.jobs[job].stages[stage].is_released = false,
-                Name::Ready | Name::Running | Name::Done | Name::Error => {}
+            if reopens && tx.world.at(at).task.state.name() == Name::Error {
+                tx.make(at, &Command::Rerun).expect("the errors of a closed job are final");
             }
         }
+        if tx.world.jobs[job].stages[stage].is_released {
+            advance_new_tasks(tx, job, stage);
+        }
     }
+    advance(config, tx, job);
 }
 
-fn claim(
-    config: &Config,
-    tx: &mut Transaction,
-    process: usize,
-    at: At,
-    is_heard: bool,
-) -> Result<(), Refusal> {
+fn claim(config: &Config, tx: &mut Transaction, process: usize, at: At, is_heard: bool) -> Result<(), Refusal> {
     let token = fresh_token(&mut tx.world);
     let terms = Terms { length: TICK, stall: config.stall, deadline: None };
-    tx.say(at, &Command::Claim { worker: worker_id(process), token, terms })?;
+    tx.make(at, &Command::Claim { worker: worker_id(process), token, terms })?;
     if is_heard {
-        tx.world.processes[process].claim = Some(Claim { at, token, step: Step::Leased });
+        tx.world.processes[process].claim = Some(Claim { at, token, step: Step::Working });
     }
     Ok(())
 }
@@ -124,7 +136,10 @@ fn say(world: &mut World, process: usize, word: Word) {
 }
 
 fn deliver(tx: &mut Transaction, letter: Letter, stays: bool) {
-    let answer = tx.say(letter.at, &command(letter));
+    let answer = match letter.word {
+        Word::Progress(_) | Word::Commit => tx.make_begun(letter.at, &command(letter)),
+        Word::Fail(_) => tx.make(letter.at, &command(letter)),
+    };
     if !stays {
         tx.world.mail.retain(|other| *other != letter);
         hear(&mut tx.world.processes[letter.from], letter, answer);
@@ -134,8 +149,7 @@ fn deliver(tx: &mut Transaction, letter: Letter, stays: bool) {
 pub fn command(letter: Letter) -> Command {
     let token = letter.token;
     match letter.word {
-        Word::Start => Command::Start { token },
-        Word::Renew { progress } => Command::Renew { token, progress, length: TICK },
+        Word::Progress(progress) => Command::Renew { token, progress, length: TICK },
         Word::Commit => Command::Commit { token },
         Word::Fail(kind) => {
             Command::Fail { token, kind, backoff: Backoff { initial: TICK, max: TICK }, jitter: Jitter(500) }
@@ -144,16 +158,12 @@ pub fn command(letter: Letter) -> Command {
 }
 
 /// A process learns what became of its word. One that has lost its lease stops; one whose lease has only run
-/// out says `renew`, and then the same again.
+/// out renews it, and then says the same again.
 fn hear(process: &mut Process, letter: Letter, answer: Result<(), Refusal>) {
-    let Some(claim) = process.claim.as_mut().filter(|claim| claim.token == letter.token) else { return };
+    let is_current = process.claim.as_ref().is_some_and(|claim| claim.token == letter.token);
     match (letter.word, answer) {
-        (Word::Start, Ok(()) | Err(Refusal::Execution(execution::Refusal::AlreadyStarted))) => {
-            if claim.step == Step::Leased {
-                claim.step = Step::Working;
-            }
-        }
-        (Word::Renew { .. }, Ok(())) | (_, Err(Refusal::LeaseExpired)) => {}
+        _ if !is_current => {}
+        (Word::Progress(_), Ok(())) | (_, Err(Refusal::LeaseExpired)) => {}
         (Word::Commit | Word::Fail(_), Ok(())) | (_, Err(_)) => process.claim = None,
     }
 }

@@ -1,67 +1,90 @@
-//! One database transaction: what the rules decide is saved together with its events, and audited at the end.
+//! One database transaction: what the rules decide is saved move by move, and audited.
 
 use crate::action::Action;
+use crate::audit::{self, Breach};
 use crate::config::Config;
+use crate::flaw::Flaw;
+use crate::names;
 use crate::world::{At, World};
-use crate::{audit, names};
+use rules::execution::Status;
 use rules::job::Outcome;
-use rules::task::{Command, Event, Refusal};
+use rules::task::{Command, Event, Name, Refusal, State};
 
 pub struct Transaction<'a> {
     config: &'a Config,
+    action: &'a Action,
     before: &'a World,
     pub world: World,
     events: Vec<(At, Event)>,
+    breach: Option<Breach>,
 }
 
 impl<'a> Transaction<'a> {
-    pub fn begin(config: &'a Config, before: &'a World) -> Self {
-        Transaction { config, before, world: before.clone(), events: vec![] }
+    pub fn begin(config: &'a Config, before: &'a World, action: &'a Action) -> Self {
+        Transaction { config, action, before, world: before.clone(), events: vec![], breach: None }
     }
 
     /// Lets the rules decide. A commit publishes its output in the transaction that commits it.
-    pub fn say(&mut self, at: At, command: &Command) -> Result<(), Refusal> {
+    pub fn make(&mut self, at: At, command: &Command) -> Result<(), Refusal> {
         let row = self.world.at_mut(at);
         let change = self.config.flaw.decide(&row.task, command)?;
+        let before = row.clone();
         row.task = change.task;
         if let Command::Commit { token } = command {
             row.effects.push(*token);
         }
+        if matches!(self.config.flaw, Flaw::ForgetsWithdrawnErrors) {
+            row.is_uncounted = *command == Command::Withdraw && before.task.state.name() == Name::Error;
+        }
+        self.breach = self.breach.or_else(|| audit::of_move(&change.event, &before, row, self.action));
+        row.forget_fence();
         self.events.push((at, change.event));
         Ok(())
     }
 
-    /// As [`Self::say`], to those tasks of a job to which it applies.
-    pub fn say_to_all(&mut self, job: usize, command: &Command) {
-        let tasks: Vec<At> = self.world.jobs[job].tasks(job).map(|(at, _)| at).collect();
-        for at in tasks {
-            let _: Result<(), Refusal> = self.say(at, command);
-        }
+    /// As [`Self::make`] for a worker's word: the first one says that it has begun, whatever else it says. Both
+    /// moves are made, or neither.
+    pub fn make_begun(&mut self, at: At, command: &Command) -> Result<(), Refusal> {
+        let (before, made, breach) = (self.world.at(at).clone(), self.events.len(), self.breach);
+        let begun = match (&before.task.state, command.token()) {
+            (State::Running { execution: Status::Leased, .. }, Some(token)) => {
+                self.make(at, &Command::Start { token })
+            }
+            _ => Ok(()),
+        };
+        begun.and_then(|()| self.make(at, command)).inspect_err(|_| {
+            *self.world.at_mut(at) = before;
+            self.events.truncate(made);
+            self.breach = breach;
+        })
     }
 
-    /// Closes the jobs that have ended, and has the auditor look at it all.
-    pub fn commit(mut self, action: &Action) -> World {
+    /// Closes the jobs that have ended, and has the auditor look at it all. None where nothing changed.
+    pub fn commit(mut self) -> Option<World> {
         for job in 0..self.world.jobs.len() {
             self.close(job);
         }
-        self.world.breach = audit::find_breach(self.config, self.before, &self.world, &self.events, action);
-        for (at, _) in &self.events {
-            self.world.at_mut(*at).forget_fence();
+        let of_all = || audit::of_all(self.config, self.before, &self.world, &self.events, self.action);
+        self.world.breach = self.breach.or_else(of_all);
+        if self.world == *self.before {
+            return None;
         }
         if self.config.merges_alike {
             names::sort(&mut self.world);
         }
         names::number_tokens(&mut self.world);
-        self.world
+        Some(self.world)
     }
 
     fn close(&mut self, job: usize) {
         let state = self.world.jobs[job].state(&self.config.jobs[job]);
         let outcome = Outcome::ALL.iter().find(|outcome| outcome.state() == state).copied();
-        if self.world.jobs[job].outcome.is_none()
-            && matches!(outcome, Some(Outcome::Failed | Outcome::Cancelled))
-        {
-            self.say_to_all(job, &Command::Withdraw);
+        let was_open = self.world.jobs[job].outcome.is_none();
+        if was_open && matches!(outcome, Some(Outcome::Failed | Outcome::Cancelled)) {
+            let tasks: Vec<At> = self.world.jobs[job].tasks(job).map(|(at, _)| at).collect();
+            for at in tasks {
+                let _nothing_to_withdraw = self.make(at, &Command::Withdraw);
+            }
         }
         self.world.jobs[job].outcome = outcome;
     }

@@ -44,6 +44,8 @@ pub struct TaskRow {
     pub task: Task,
     /// Whose outputs are visible to the world.
     pub effects: Vec<Token>,
+    /// A final error nobody counted; only by [`crate::flaw::Flaw::ForgetsWithdrawnErrors`].
+    pub is_uncounted: bool,
 }
 
 /// Where a task stands: job, stage, position.
@@ -73,7 +75,6 @@ pub struct Claim {
 /// How far a process is with its claim, as far as it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    Leased,
     Working,
     /// It has made up its mind, and says so until it hears an answer.
     Reporting(Word),
@@ -81,8 +82,8 @@ pub enum Step {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Word {
-    Start,
-    Renew { progress: i64 },
+    /// Renews the lease of work that has got so far.
+    Progress(i64),
     Commit,
     Fail(failure::Kind),
 }
@@ -188,6 +189,11 @@ impl Job {
         }
     }
 
+    /// Whether its submission is still to come.
+    pub fn is_new(&self) -> bool {
+        self.outcome.is_none() && self.stages.iter().all(|stage| !stage.is_released)
+    }
+
     pub fn releasable(&self, shape: &Shape) -> Vec<usize> {
         let stages: Vec<(&[usize], Progress)> = self
             .stages
@@ -209,7 +215,7 @@ impl StageRow {
     }
 
     pub fn expand(&mut self, part: &Part, max_attempts: u32) {
-        let task = TaskRow { task: Task::new(max_attempts), effects: vec![] };
+        let task = TaskRow { task: Task::new(max_attempts), effects: vec![], is_uncounted: false };
         self.tasks = vec![task; part.tasks];
         self.is_expanded = true;
     }
@@ -230,7 +236,7 @@ impl TaskRow {
     }
 
     pub fn is_given_up(&self) -> bool {
-        matches!(self.task.state, State::Error { next: Next::Final, .. })
+        matches!(self.task.state, State::Error { next: Next::Final, .. }) && !self.is_uncounted
     }
 
     /// The fence grows for ever, and no rule reads it: it is checked as it grows, and then set back.

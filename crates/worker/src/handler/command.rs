@@ -1,7 +1,8 @@
 //! Runs a program of the user's: `{"run": ["ffmpeg", "-i", …]}`. No shell is involved.
 //!
-//! What it prints becomes the result: a JSON object as it is, anything else as `{"stdout": "…"}`, its last 4 KiB.
-//! Exit code 0 is success; 65 says that the input is broken and trying again is no use; any other may be tried again.
+//! What it prints becomes the result: a JSON object as it is, anything else as `{"stdout": "…"}`, its last 4
+//! KiB. Exit code 0 is success; 65 says that the input is broken and trying again is no use; any other may be
+//! tried again.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

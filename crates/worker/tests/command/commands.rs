@@ -70,13 +70,14 @@ pub fn anything_else_that_is_printed_is_kept_as_text() {
 
 pub fn a_program_knows_its_task_and_works_in_a_folder_of_its_own() {
     let scene = Scene::sh(
-        r#"echo "$VODMILL_JOB $VODMILL_TASK $VODMILL_STAGE $VODMILL_SEGMENT $VODMILL_ATTEMPT $VODMILL_INPUT"; pwd"#,
+        r#"echo "$VODMILL_JOB $VODMILL_TASK $VODMILL_STAGE $VODMILL_SEGMENT $VODMILL_ATTEMPT"
+           echo "$VODMILL_INPUT"; pwd"#,
     );
 
     let result = scene.run().unwrap().result.unwrap();
 
     let folder = scene.folder.path().join("42-7.3");
-    let expected = format!("42 42-7 encode 6 2 {{\"from\":0,\"to\":6}}\n{}\n", folder.display());
+    let expected = format!("42 42-7 encode 6 2\n{{\"from\":0,\"to\":6}}\n{}\n", folder.display());
     assert_eq!(result["stdout"], expected);
 }
 
@@ -144,7 +145,7 @@ pub fn every_program_leaves_a_record() {
     let context = scene.context();
 
     let _ = scene.run_in(&context);
-    let (usage, steps) = context.take_record();
+    let (usage, steps) = context.recorded();
 
     let [step] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!(step.kind, "encode");

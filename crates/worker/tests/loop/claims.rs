@@ -132,3 +132,21 @@ async fn it_ends_when_there_is_nothing_left_to_do_and_not_before() {
     let summary = worker.ended().await.unwrap();
     assert_eq!(summary, Summary { done: 3, ..Summary::default() });
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_short_tasks_on_several_threads_are_each_done_once() {
+    let mut scene = Scene::with_slots(8);
+    let desk = scene.desk.clone();
+    let all_done = move || desk.with(|desk| desk.tasks.keys().all(|id| desk.is_done(*id)));
+    scene.options.exit_when_idle = Some(IsOver::new(move || std::future::ready(all_done())));
+    for _ in 0..2000 {
+        scene.desk.submit("noop", Value::Null);
+    }
+
+    let summary = scene.start().ended().await.unwrap();
+
+    assert_eq!(summary, Summary { done: 2000, ..Summary::default() });
+    assert_eq!(scene.desk.count(|said| matches!(said, Said::Commit(..))), 2000);
+    let last = scene.desk.said().pop().unwrap();
+    assert!(matches!(last, Said::Heartbeat { is_leaving: true, running: 0, .. }), "{last:?}");
+}

@@ -94,6 +94,8 @@ pub enum Said {
     Fail(TaskId, failure::Kind, String, Answer),
     /// While the desk was away.
     InVain,
+    /// Not said by the worker, but to it: there may be work.
+    Hint,
 }
 
 impl FakeDesk {

@@ -160,7 +160,7 @@ pub fn what_escapes_a_dead_guard_does_not_hold_up_the_worker() {
     let result = run(&scene.sh(&format!("{escape}; kill -KILL $PPID; sleep 1000")));
 
     assert!(matches!(result, Err(Error::GuardLost { .. })));
-    scene.alive().into_iter().for_each(|pid| send(pid, libc::SIGKILL));
+    wait_until("all but that one to die", || scene.alive().len() == 1);
 }
 
 pub fn a_dead_guard_is_noticed() {

@@ -61,6 +61,21 @@ impl Scene {
     }
 }
 
+/// A failed test must not leave behind what it proved to be left behind.
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let start = Instant::now();
+        let mut left = self.alive();
+        while !left.is_empty() && start.elapsed() < DEADLINE {
+            for pid in left {
+                // SAFETY: takes no pointers; one that died meanwhile gives an error that does not matter.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            left = self.alive();
+        }
+    }
+}
+
 /// Sets the mark of the calling process's environment for the guard it will start.
 pub fn marked(command: &mut std::process::Command, scene: &Scene) {
     command.env(MARK, scene.mark());

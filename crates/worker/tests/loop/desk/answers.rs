@@ -113,5 +113,6 @@ impl wire::Desk for FakeDesk {
         if !self.with(|desk| desk.always_hints) {
             let _ = self.shared.hints.subscribe().wait_for(|hints| *hints > known).await;
         }
+        self.hear(Said::Hint);
     }
 }

@@ -1,0 +1,297 @@
+//! The doctor sees each kind of damage, and the database prevents what it can.
+//!
+//! That it sees nothing on a healthy database is asked at the end of every behaviour of this suite.
+
+use crate::shop::{commit_of, planned, simple, spec, wide};
+use crate::world::World;
+use rules::failure::Kind;
+use rules::{GenerationId, JobId};
+use serde_json::json;
+use wire::{Commit, Publication};
+
+on_both_engines![
+    a_healthy_database_is_counted,
+    a_running_task_without_its_execution_is_found,
+    a_live_execution_of_a_task_that_does_not_run_is_found,
+    an_older_execution_that_is_still_live_is_found,
+    a_done_task_without_its_commit_is_found,
+    a_commit_of_a_task_that_is_not_done_is_found,
+    a_missing_execution_is_found,
+    attempts_that_never_happened_are_found,
+    an_execution_without_its_task_is_found,
+    a_task_without_its_stage_is_found,
+    a_stage_that_miscounts_its_tasks_is_found,
+    a_stage_that_miscounts_what_is_open_is_found,
+    a_task_that_is_ready_too_early_is_found,
+    a_task_that_was_never_made_ready_is_found,
+    work_left_in_an_ended_job_is_found,
+    a_state_that_the_audit_does_not_explain_is_found,
+    a_gap_in_the_audit_is_found,
+    a_second_commit_in_the_audit_is_found,
+    a_video_that_points_astray_is_found,
+    a_generation_that_nobody_committed_is_found,
+    an_outcome_that_the_tasks_do_not_say_is_found,
+    a_job_that_should_have_ended_is_found,
+    the_database_refuses_a_second_open_execution,
+    the_database_refuses_a_second_commit,
+    the_database_refuses_states_that_contradict_themselves,
+];
+
+/// A job of each kind of task: done and settled, running, failed once, ready.
+async fn busy(world: &World) -> JobId {
+    let worker = world.worker("noop").await;
+    let job = world.submit(wide(4)).await;
+    let tasks = world.store.claim(worker, 3).await.unwrap();
+    world.commit(&tasks[0]).await;
+    world.fail(&tasks[1], Kind::Transient).await;
+    world.orchestrate().await;
+    assert_eq!(world.task_states(job).await, ["DONE", "ERROR", "RUNNING", "READY"]);
+    job
+}
+
+/// Damages the database, and names the check that must see it.
+async fn damage(world: &World, sql: &'static str, check: &str) {
+    assert!(world.store.examine().await.unwrap().findings.is_empty());
+    assert!(world.execute(sql).await.unwrap() > 0, "nothing was damaged by {sql}");
+    let found = world.store.examine().await.unwrap().findings;
+    assert!(found.iter().any(|finding| finding.check.contains(check)), "{check}: {found:#?}");
+    world.is_damaged();
+}
+
+async fn a_healthy_database_is_counted(world: &World) {
+    busy(world).await;
+
+    let report = world.store.examine().await.unwrap();
+
+    assert_eq!((report.jobs, report.tasks, report.executions), (1, 4, 3));
+    assert!(report.checks >= 17 && report.findings.is_empty());
+}
+
+async fn a_running_task_without_its_execution_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "DELETE FROM execution WHERE finished_at IS NULL";
+    damage(world, sql, "a RUNNING task has a live execution").await;
+}
+
+async fn a_live_execution_of_a_task_that_does_not_run_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "UPDATE task SET state = 'READY', queued_at = 1 WHERE state = 'RUNNING'";
+    damage(world, sql, "only a RUNNING task has").await;
+}
+
+async fn an_older_execution_that_is_still_live_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "
+UPDATE execution SET status = 'LEASED', finished_at = NULL, failure = NULL WHERE status = 'ABORTED'";
+    damage(world, sql, "only a RUNNING task has").await;
+}
+
+async fn a_done_task_without_its_commit_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "
+UPDATE execution SET status = 'ABORTED', failure = 'transient', committed_at = NULL WHERE status = 'DONE'";
+    damage(world, sql, "a DONE task has exactly one commit").await;
+}
+
+async fn a_commit_of_a_task_that_is_not_done_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "UPDATE execution SET status = 'COMMITTED', committed_at = 1 WHERE finished_at IS NULL";
+    damage(world, sql, "only a DONE task has").await;
+}
+
+async fn a_missing_execution_is_found(world: &World) {
+    busy(world).await;
+
+    damage(world, "DELETE FROM execution WHERE status = 'ABORTED'", "numbered without a gap").await;
+}
+
+async fn attempts_that_never_happened_are_found(world: &World) {
+    busy(world).await;
+
+    let sql = "UPDATE task SET attempts = attempts + 1 WHERE state = 'ERROR'";
+    damage(world, sql, "attempts are the executions that count").await;
+}
+
+async fn an_execution_without_its_task_is_found(world: &World) {
+    busy(world).await;
+
+    damage(world, "DELETE FROM task WHERE state = 'RUNNING'", "every execution has its task").await;
+}
+
+async fn a_task_without_its_stage_is_found(world: &World) {
+    busy(world).await;
+
+    damage(world, "UPDATE task SET stage = 7 WHERE state = 'READY'", "every task has its stage").await;
+}
+
+async fn a_stage_that_miscounts_its_tasks_is_found(world: &World) {
+    busy(world).await;
+
+    damage(world, "UPDATE stage SET tasks = tasks + 1, open = open + 1", "a stage counts its tasks").await;
+}
+
+async fn a_stage_that_miscounts_what_is_open_is_found(world: &World) {
+    busy(world).await;
+
+    damage(world, "UPDATE stage SET open = open - 1", "a stage counts what is open").await;
+}
+
+async fn a_task_that_is_ready_too_early_is_found(world: &World) {
+    world.submit(planned()).await;
+
+    let sql = "UPDATE task SET state = 'READY', queued_at = 1 WHERE state = 'NEW'";
+    damage(world, sql, "a stage's tasks are NEW before its release").await;
+}
+
+async fn a_task_that_was_never_made_ready_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "UPDATE task SET state = 'NEW', queued_at = NULL WHERE state = 'READY'";
+    damage(world, sql, "in an open job, not after").await;
+}
+
+async fn work_left_in_an_ended_job_is_found(world: &World) {
+    let job = world.submit(simple()).await;
+    world.store.cancel(job, None).await.unwrap();
+
+    let sql = "UPDATE task SET state = 'READY', queued_at = 1";
+    damage(world, sql, "an ended job has nothing READY, RUNNING or due").await;
+}
+
+async fn a_state_that_the_audit_does_not_explain_is_found(world: &World) {
+    let job = world.submit(planned()).await;
+    world.store.cancel(job, None).await.unwrap();
+
+    let sql = "UPDATE task SET state = 'ERROR', failure = 'transient'";
+    damage(world, sql, "the audit explains each task's state").await;
+}
+
+const AUDIT_ROW: &str = "
+INSERT INTO audit (at, job_id, task_id, role, command, from_state, to_state)
+SELECT at, job_id, task_id, role, 'magic', 'NEW', to_state FROM audit WHERE to_state = 'DONE' AND command = 'commit'";
+
+async fn a_gap_in_the_audit_is_found(world: &World) {
+    busy(world).await;
+
+    damage(world, AUDIT_ROW, "the audit has no gap").await;
+}
+
+async fn a_second_commit_in_the_audit_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "
+INSERT INTO audit (at, job_id, task_id, role, command, from_state, to_state, to_execution)
+SELECT at, job_id, task_id, role, command, 'DONE', to_state, to_execution FROM audit WHERE command = 'commit'";
+    damage(world, sql, "the audit shows at most one commit").await;
+}
+
+/// A video with one generation.
+async fn published(world: &World) -> GenerationId {
+    let worker = world.worker("noop").await;
+    let video = world.video("talk").await;
+    world.submit_for(video, simple()).await;
+    let publication = Some(Publication { video, manifest: json!({}), renditions: Vec::new() });
+    let task = world.claim(worker).await;
+    world.say(Commit { publication, ..commit_of(task.proof) }).await;
+    world.orchestrate().await;
+    world.store.video(video).await.unwrap().generation.unwrap()
+}
+
+async fn a_video_that_points_astray_is_found(world: &World) {
+    published(world).await;
+    world.video("other").await;
+
+    let sql = "UPDATE video SET generation_id = (SELECT max(id) FROM generation) WHERE slug = 'other'";
+    damage(world, sql, "a video points at a generation of its own").await;
+}
+
+async fn a_generation_that_nobody_committed_is_found(world: &World) {
+    published(world).await;
+
+    let sql = "UPDATE generation SET task_id = task_id + 1";
+    damage(world, sql, "a generation was committed by its task").await;
+}
+
+async fn an_outcome_that_the_tasks_do_not_say_is_found(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    world.work_off(worker).await;
+
+    let sql = "UPDATE job SET outcome = 'failed'";
+    damage(world, sql, "a job's outcome follows from its tasks").await;
+}
+
+async fn a_job_that_should_have_ended_is_found(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    world.work_off(worker).await;
+
+    let sql = "UPDATE job SET outcome = NULL, ended_at = NULL";
+    damage(world, sql, "a job's outcome follows from its tasks").await;
+}
+
+const COPY: &str = "
+INSERT INTO execution (task_id, fence, token, worker_id, status, lease_expires_at, progress, progressed_at, leased_at,
+                       committed_at, finished_at)
+SELECT task_id, fence + 1, token, worker_id, status, lease_expires_at, progress, progressed_at, leased_at,
+       committed_at, finished_at
+FROM execution WHERE status IN ('LEASED', 'COMMITTED', 'DONE')";
+
+async fn the_database_refuses_a_second_open_execution(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    world.claim(worker).await;
+
+    let refused = world.execute(COPY).await.unwrap_err();
+
+    assert!(names(&refused, "execution_open") || names(&refused, "execution.task_id"), "{refused:?}");
+}
+
+async fn the_database_refuses_a_second_commit(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    world.work_off(worker).await;
+
+    let refused = world.execute(COPY).await.unwrap_err();
+
+    assert!(names(&refused, "execution_commit") || names(&refused, "execution.task_id"), "{refused:?}");
+}
+
+fn names(error: &store::Error, index: &str) -> bool {
+    match error {
+        store::Error::Database(source) => source.to_string().contains(index),
+        _ => false,
+    }
+}
+
+async fn the_database_refuses_states_that_contradict_themselves(world: &World) {
+    let job = busy(world).await;
+    world.submit(spec(json!([{ "name": "w", "kind": "noop" }]), json!({}))).await;
+
+    for sql in [
+        "UPDATE task SET queued_at = NULL WHERE state = 'READY'",
+        "UPDATE task SET queued_at = 1 WHERE state = 'RUNNING'",
+        "UPDATE task SET failure = NULL WHERE state = 'ERROR'",
+        "UPDATE task SET due_at = 1 WHERE state = 'DONE'",
+        "UPDATE task SET attempts = max_attempts + 1",
+        "UPDATE task SET state = 'ready' WHERE state = 'READY'",
+        "UPDATE execution SET status = 'COMMITTED' WHERE finished_at IS NULL",
+        "UPDATE execution SET finished_at = 1 WHERE finished_at IS NULL",
+        "UPDATE execution SET failure = NULL WHERE status = 'ABORTED'",
+        "UPDATE execution SET status = 'RUNNING'",
+        "UPDATE stage SET open = tasks + 1",
+        "UPDATE stage SET open = -1",
+        "UPDATE job SET outcome = 'completed'",
+        "UPDATE job SET priority = 11",
+        "UPDATE worker SET status = 'asleep'",
+    ] {
+        assert!(world.execute(sql).await.is_err(), "{sql}");
+    }
+
+    assert_eq!(world.task_states(job).await, ["DONE", "ERROR", "RUNNING", "READY"]);
+}

@@ -1,0 +1,172 @@
+//! The tables that grow for ever: append-only, and forgotten by age.
+
+use crate::shop::simple;
+use crate::world::{DAWN, World};
+use rules::Millis;
+use store::log::{Level, NewLog};
+
+on_both_engines![
+    the_database_refuses_to_change_the_audit,
+    old_history_is_dropped_and_the_rest_stays,
+    dropping_history_again_drops_nothing,
+    logs_are_read_on_from_where_the_reader_was,
+];
+
+on_postgres_alone![
+    partitions_are_made_ahead_of_time,
+    partitions_may_be_made_by_many_at_once,
+    a_month_that_has_begun_without_a_partition_stays_where_it_is,
+    what_lies_outside_all_partitions_is_dropped_too,
+    a_partition_cannot_be_emptied_by_hand,
+];
+
+/// November 2025 has begun; this is when it ends.
+const DECEMBER: i64 = 1_764_547_200_000;
+const JANUARY: i64 = DECEMBER + 31 * 86_400_000;
+
+async fn the_database_refuses_to_change_the_audit(world: &World) {
+    world.submit(simple()).await;
+    let before = world.count("SELECT count(*) FROM audit").await;
+
+    for change in [
+        "UPDATE audit SET note = 'it was not me'",
+        "UPDATE audit SET at = 0 WHERE command = 'submit'",
+        "DELETE FROM audit",
+    ] {
+        let refused = world.execute(change).await.unwrap_err();
+        let store::Error::Database(source) = refused else { panic!("{refused}") };
+        assert!(source.to_string().contains("the audit log is append-only"), "{source}");
+    }
+
+    assert_eq!(world.count("SELECT count(*) FROM audit").await, before);
+}
+
+/// One job in November, one in December, and a line in the log of each.
+async fn two_months(world: &World) {
+    world.store.prepare_history().await.unwrap();
+    for _ in 0..2 {
+        let job = world.submit(simple()).await;
+        world.store.cancel(job, None).await.unwrap();
+        let log = NewLog { job, task: None, level: Level::Info, stage: None, message: "x".into(), metadata: None };
+        world.store.log(&[log]).await.unwrap();
+        world.turn(DECEMBER - DAWN);
+    }
+}
+
+async fn old_history_is_dropped_and_the_rest_stays(world: &World) {
+    two_months(world).await;
+    let young = world.rows::<(i64, String)>("SELECT at, command FROM audit WHERE at >= 1764547200000").await;
+
+    let dropped = world.store.drop_history(Millis(DECEMBER)).await.unwrap();
+
+    assert!(dropped > 0);
+    assert_eq!(world.rows::<(i64, String)>("SELECT at, command FROM audit").await, young);
+    assert_eq!(world.count("SELECT count(*) FROM job_log").await, 1);
+    assert!(world.execute("DELETE FROM audit").await.is_err(), "what is young stays append-only");
+}
+
+async fn dropping_history_again_drops_nothing(world: &World) {
+    two_months(world).await;
+    world.store.drop_history(Millis(DECEMBER)).await.unwrap();
+
+    assert_eq!(world.store.drop_history(Millis(DECEMBER)).await.unwrap(), 0);
+    assert_eq!(world.store.drop_history(Millis(0)).await.unwrap(), 0);
+}
+
+async fn logs_are_read_on_from_where_the_reader_was(world: &World) {
+    let job = world.submit(simple()).await;
+    let log = |message: &str| NewLog {
+        job,
+        task: None,
+        level: Level::Info,
+        stage: Some("work".into()),
+        message: message.into(),
+        metadata: Some(serde_json::json!({ "frame": 7 })),
+    };
+    world.store.log(&[log("one"), log("two")]).await.unwrap();
+    let seen = world.store.logs_of_job(job, 0).await.unwrap();
+
+    world.store.log(&[log("three")]).await.unwrap();
+    let more = world.store.logs_of_job(job, seen.last().unwrap().id).await.unwrap();
+
+    let lines = |logs: &[store::detail::LogView]| logs.iter().map(|log| log.message.clone()).collect::<Vec<_>>();
+    assert_eq!((lines(&seen), lines(&more)), (vec!["one".into(), "two".into()], vec!["three".into()]));
+}
+
+const PARTITIONS: &str = "
+SELECT c.relname::TEXT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE c.relname ~ '_20' AND c.relkind = 'r' ORDER BY c.relname";
+
+async fn partitions(world: &World) -> Vec<String> {
+    world.rows::<(String,)>(PARTITIONS).await.into_iter().map(|(name,)| name).collect()
+}
+
+async fn partitions_are_made_ahead_of_time(world: &World) {
+    world.store.prepare_history().await.unwrap();
+
+    let made = partitions(world).await;
+    assert_eq!(made.len(), 12);
+    assert_eq!(made[..4], ["audit_2025_11", "audit_2025_12", "audit_2026_01", "audit_2026_02"]);
+    assert_eq!(world.store.prepare_history().await.unwrap(), 0, "once is enough");
+
+    world.turn(DECEMBER - DAWN);
+    assert_eq!(world.store.prepare_history().await.unwrap(), 3, "the next month for each table");
+    world.submit(simple()).await;
+    assert_eq!(world.count("SELECT count(*) FROM audit_2025_12").await, 2);
+    assert_eq!(world.count("SELECT count(*) FROM audit_default").await, 0);
+}
+
+async fn partitions_may_be_made_by_many_at_once(world: &World) {
+    let another = world.elsewhere().await;
+
+    let (here, there, _) =
+        tokio::join!(world.store.prepare_history(), another.prepare_history(), world.submit(simple()));
+
+    here.unwrap();
+    there.unwrap();
+    assert!(partitions(world).await.len() >= 11);
+}
+
+async fn a_month_that_has_begun_without_a_partition_stays_where_it_is(world: &World) {
+    world.submit(simple()).await;
+    world.store.prepare_history().await.unwrap();
+
+    assert_eq!(world.count("SELECT count(*) FROM audit_default").await, 2);
+    let made = partitions(world).await;
+    assert!(!made.contains(&"audit_2025_11".into()) && made.contains(&"audit_2025_12".into()), "{made:?}");
+}
+
+async fn what_lies_outside_all_partitions_is_dropped_too(world: &World) {
+    let old = world.submit(simple()).await;
+    world.store.cancel(old, None).await.unwrap();
+    world.turn(DECEMBER - DAWN);
+    world.submit(simple()).await;
+
+    let too_young = world.store.drop_history(Millis(DECEMBER)).await.unwrap();
+    assert_eq!(too_young, 0, "December lies there too");
+    world.store.prepare_history().await.unwrap();
+    let dropped = world.store.drop_history(Millis(JANUARY)).await.unwrap();
+
+    assert!(dropped > 0);
+    assert_eq!(world.count("SELECT count(*) FROM audit_default").await, 0);
+    world.turn(-(DECEMBER - DAWN));
+    world.submit(simple()).await;
+    assert!(world.count("SELECT count(*) FROM audit_default").await > 0, "and it is there for the next time");
+    assert!(world.execute("DELETE FROM audit").await.is_err());
+    assert!(world.execute("TRUNCATE audit_default").await.is_err());
+}
+
+async fn a_partition_cannot_be_emptied_by_hand(world: &World) {
+    world.store.prepare_history().await.unwrap();
+    world.submit(simple()).await;
+
+    for change in [
+        "TRUNCATE audit",
+        "TRUNCATE audit_2025_11",
+        "TRUNCATE audit_default",
+        "DELETE FROM audit_2025_11",
+        "UPDATE audit_2025_11 SET note = ''",
+    ] {
+        assert!(world.execute(change).await.is_err(), "{change}");
+    }
+}

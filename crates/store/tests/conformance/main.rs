@@ -1,0 +1,69 @@
+//! What the store promises, written once and lived through on both engines.
+//!
+//! A behaviour is an `async fn` that reads as a sentence, and stands in its file's `on_both_engines!`: one left out
+//! is an unused function, and the compiler says so. Each gets a [`world::World`] of its own, with a database that
+//! nobody else uses and a clock that it turns by hand; at its end the doctor must find nothing.
+//!
+//! `make test` brings the PostgreSQL and the PgBouncer that this needs; so does
+//! `scripts/with-services cargo test -p vodmill-store`.
+
+#![allow(clippy::unwrap_used)]
+
+/// Makes a test on SQLite and one on PostgreSQL of each behaviour.
+macro_rules! on_both_engines {
+    ($($behaviour:ident),+ $(,)?) => {
+        mod on_sqlite {
+            $(#[test] fn $behaviour() { $crate::world::live(false, super::$behaviour); })+
+        }
+        mod on_postgres {
+            $(#[test] fn $behaviour() { $crate::world::live(true, super::$behaviour); })+
+        }
+    };
+}
+
+/// For what only PostgreSQL has: partitions, poolers, statistics.
+macro_rules! on_postgres_alone {
+    ($($behaviour:ident),+ $(,)?) => {
+        mod on_postgres_alone {
+            $(#[test] fn $behaviour() { $crate::world::live(true, super::$behaviour); })+
+        }
+    };
+}
+
+/// For what only SQLite has: a file.
+macro_rules! on_sqlite_alone {
+    ($($behaviour:ident),+ $(,)?) => {
+        mod on_sqlite_alone {
+            $(#[test] fn $behaviour() { $crate::world::live(false, super::$behaviour); })+
+        }
+    };
+}
+
+mod archive;
+mod bad_input;
+mod cancel;
+mod claim;
+mod clock;
+mod contention;
+mod doctor;
+mod gpu;
+mod history;
+mod key;
+mod outbox;
+mod planner;
+mod pooler;
+mod recover;
+mod rerun;
+mod retry;
+mod schema;
+mod settle;
+mod submit;
+mod video;
+mod wake;
+mod why;
+mod word;
+mod worker;
+
+mod database;
+mod shop;
+mod world;

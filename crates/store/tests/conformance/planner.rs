@@ -1,0 +1,61 @@
+//! Claiming and committing stay driven by indexes, whatever PostgreSQL's statistics say.
+
+use crate::shop::{commit_of, wide};
+use crate::world::World;
+use sqlx::Connection;
+use sqlx::postgres::PgConnection;
+use store::{Options, Store};
+use wire::Renewal;
+
+on_postgres_alone![stale_statistics_make_no_statement_scan];
+
+/// Rows read so far by scans of whole tables, and by way of indexes.
+async fn rows_read(connection: &mut PgConnection) -> (i64, i64) {
+    let sql = "
+SELECT sum(seq_tup_read)::BIGINT, sum(idx_tup_fetch)::BIGINT FROM pg_stat_user_tables
+WHERE relname IN ('task', 'execution', 'stage', 'job', 'task_input')";
+    sqlx::query_as(sql).fetch_one(connection).await.unwrap()
+}
+
+async fn stale_statistics_make_no_statement_scan(world: &World) {
+    let mut by_hand = world.database.connect().await;
+    // What the planner knows is from before the backlog, and stays so.
+    let stale = "
+ALTER TABLE task SET (autovacuum_enabled = off);
+ALTER TABLE execution SET (autovacuum_enabled = off);
+ANALYZE";
+    sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
+    let worker = world.worker("noop").await;
+    let backlog = 30_000;
+    world.submit(wide(backlog)).await;
+    // With one connection, its statistics can be told to appear.
+    let store = Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
+    flush(&store).await;
+    let before = rows_read(&mut by_hand).await;
+
+    let mut claimed = 0;
+    for _ in 0..20 {
+        let tasks = store.claim(worker, 10).await.unwrap();
+        let renewals: Vec<Renewal> =
+            tasks.iter().map(|task| Renewal { proof: task.proof, progress: 1 }).collect();
+        store.renew(&renewals).await.unwrap();
+        let commits: Vec<_> = tasks.iter().map(|task| commit_of(task.proof)).collect();
+        store.commit(&commits).await.unwrap();
+        store.settle(100).await.unwrap();
+        claimed += tasks.len() as i64;
+    }
+    flush(&store).await;
+    let after = rows_read(&mut by_hand).await;
+
+    let (scanned, fetched) = (after.0 - before.0, after.1 - before.1);
+    assert_eq!(claimed, 200);
+    assert_eq!(scanned, 0, "rows of whole tables were read");
+    assert!(fetched < 100 * claimed, "{fetched} rows were fetched for {claimed} tasks");
+    by_hand.close().await.unwrap();
+}
+
+async fn flush(store: &Store) {
+    let mut tx = store.db().write(store::Step::Manage).await.unwrap();
+    tx.query("SELECT pg_stat_force_next_flush()::TEXT").all::<(String,)>().await.unwrap();
+    tx.commit().await.unwrap();
+}

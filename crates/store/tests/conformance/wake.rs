@@ -1,0 +1,69 @@
+//! Hints that there may be work.
+
+use crate::shop::{new_job, simple};
+use crate::world::World;
+use rules::WorkerId;
+use std::time::Duration;
+use store::wake::Topic;
+use tokio::sync::watch::Receiver;
+use wire::Desk;
+
+on_both_engines![
+    a_submission_wakes_workers_of_the_same_process,
+    a_commit_wakes_the_orchestrator,
+    what_comes_between_looking_and_waiting_is_not_slept_through,
+];
+
+on_postgres_alone![a_submission_wakes_workers_of_another_process];
+
+async fn is_woken(hints: &mut Receiver<u64>) -> bool {
+    tokio::time::timeout(Duration::from_secs(10), hints.changed()).await.is_ok()
+}
+
+async fn a_submission_wakes_workers_of_the_same_process(world: &World) {
+    let mut hints = world.store.wake().subscribe(Topic::Ready);
+
+    world.submit(simple()).await;
+
+    assert!(is_woken(&mut hints).await);
+}
+
+async fn a_commit_wakes_the_orchestrator(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    let task = world.claim(worker).await;
+    let mut hints = world.store.wake().subscribe(Topic::Settle);
+
+    world.commit(&task).await;
+
+    assert!(is_woken(&mut hints).await);
+}
+
+async fn what_comes_between_looking_and_waiting_is_not_slept_through(world: &World) {
+    let worker: WorkerId = world.worker("noop").await;
+    let desk = world.store.desk();
+    assert!(!desk.has_work(worker).await.unwrap());
+
+    world.submit(simple()).await;
+
+    tokio::time::timeout(Duration::from_secs(10), desk.wait_for_work()).await.unwrap();
+    assert!(desk.has_work(worker).await.unwrap());
+    assert_eq!(desk.claim(worker, 1).await.unwrap().len(), 1);
+}
+
+async fn a_submission_wakes_workers_of_another_process(world: &World) {
+    let another = world.elsewhere().await;
+    let carriers = [world.store.clone(), another.clone()]
+        .map(|store| tokio::spawn(async move { store.wake().run().await }));
+    let mut hints = another.wake().subscribe(Topic::Ready);
+    // The first hint says that the other is listening now.
+    assert!(is_woken(&mut hints).await);
+    hints.mark_unchanged();
+
+    world.store.submit(&new_job(simple())).await.unwrap();
+
+    assert!(is_woken(&mut hints).await);
+    for carrier in carriers {
+        carrier.abort();
+    }
+}
