@@ -1,7 +1,8 @@
-//! Places where a test can kill the whole process, as `kill -9` would. Absent from release builds.
+//! Places where a test can kill the whole process, as `kill -9` would, or stop it. Absent from release builds.
 //!
 //! `VODMILL_FAILPOINT=claim.before:2` kills the process at the second time it is about to make a claim durable;
-//! `claim.after:1` right after the first claim became durable.
+//! `claim.after:1` right after the first claim became durable. `VODMILL_FAILPOINT_ACTION=stop` stops it instead
+//! (SIGSTOP), with its transaction open.
 
 #[cfg(debug_assertions)]
 pub fn reached(step: &str, moment: &str) {
@@ -18,8 +19,9 @@ pub fn reached(step: &str, moment: &str) {
         return;
     }
     if SEEN.fetch_add(1, Ordering::SeqCst) + 1 == *times {
+        let is_stop = std::env::var("VODMILL_FAILPOINT_ACTION").is_ok_and(|action| action == "stop");
         // SAFETY: raising a signal on ourselves touches no memory.
-        unsafe { libc::raise(libc::SIGKILL) };
+        unsafe { libc::raise(if is_stop { libc::SIGSTOP } else { libc::SIGKILL }) };
     }
 }
 

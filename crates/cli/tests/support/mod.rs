@@ -103,6 +103,17 @@ impl World {
         path
     }
 
+    /// Runs a statement by hand, as somebody with access to the database might.
+    pub fn execute(&self, sql: &'static str) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let store = store::Store::open(&self.url.parse().unwrap(), store::Options::default()).await.unwrap();
+            let mut tx = store.db().write(store::Step::Manage).await.unwrap();
+            tx.query(sql).execute().await.unwrap();
+            tx.commit().await.unwrap();
+        });
+    }
+
     pub fn effects(&self) -> PathBuf {
         self.folder.path().join("effects")
     }

@@ -70,8 +70,8 @@ pub fn hung_encoder() -> Config {
 
 /// Heartbeats, silence, and a person who switches workers off and on.
 pub fn fleet() -> Config {
-    let faults = Faults { fleet: true, drain: true, crash: true, ..Faults::NONE };
-    Config { faults, max_attempts: 1, ..Config::new("fleet", one_task().jobs) }
+    let faults = Faults { fleet: true, crash: true, ..Faults::NONE };
+    Config { faults, ..Config::new("fleet", one_task().jobs) }
 }
 
 /// A job that can do without all of its work.

@@ -19,6 +19,7 @@ mod bites;
 mod config;
 mod configs;
 mod flaw;
+mod hash;
 mod mill;
 mod names;
 mod properties;

@@ -4,10 +4,10 @@
 //! Any renaming is sound, for the rules compare names and do nothing else with them. A trace told of renamed
 //! workers is hard to follow, so traces are sought without the second part.
 
+use crate::hash::hash;
 use crate::world::{At, TaskRow, World, worker_id};
 use rules::Token;
 use rules::task::State;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A token nobody holds, in the database, in memory or under way.
 pub fn fresh_token(world: &mut World) -> Token {
@@ -99,10 +99,10 @@ fn look_of_task(world: &World, at: At) -> u64 {
     let current = current_token(row);
     let claims = world.processes.iter().filter_map(|p| p.claim.as_ref().map(|claim| (p.row.status, claim)));
     let claims = claims.filter(|(_, claim)| claim.at == at);
-    let claims = claims.map(|(status, claim)| look(&(status, claim.step, Some(claim.token) == current)));
+    let claims = claims.map(|(status, claim)| hash(&(status, claim.step, Some(claim.token) == current)));
     let words = world.mail.iter().filter(|letter| letter.at == at);
-    let words = words.map(|letter| look(&(letter.word, Some(letter.token) == current)));
-    look(&(nameless(row), sum(claims), sum(words)))
+    let words = words.map(|letter| hash(&(letter.word, Some(letter.token) == current)));
+    hash(&(nameless(row), sum(claims), sum(words)))
 }
 
 fn look_of_process(world: &World, process: usize) -> u64 {
@@ -114,19 +114,19 @@ fn look_of_process(world: &World, process: usize) -> u64 {
     let words = world.mail.iter().filter(|letter| letter.from == process);
     let words = words.map(|letter| {
         let is_current = Some(letter.token) == current_token(world.at(letter.at));
-        look(&(letter.at, letter.word, is_current))
+        hash(&(letter.at, letter.word, is_current))
     });
-    look(&(memory.row, claim, sum(words)))
+    hash(&(memory.row, claim, sum(words)))
 }
 
 fn nameless(row: &TaskRow) -> u64 {
     let task = &row.task;
     match &task.state {
         State::Running { lease, execution } => {
-            look(&(task.attempts, execution, lease.expires_at, lease.progress, lease.progressed_at))
+            hash(&(task.attempts, execution, lease.expires_at, lease.progress, lease.progressed_at))
         }
-        State::Done { execution, .. } => look(&(task.attempts, execution)),
-        state @ (State::New | State::Ready { .. } | State::Error { .. }) => look(&(task.attempts, state)),
+        State::Done { execution, .. } => hash(&(task.attempts, execution)),
+        state @ (State::New | State::Ready { .. } | State::Error { .. }) => hash(&(task.attempts, state)),
     }
 }
 
@@ -136,12 +136,6 @@ fn current_token(row: &TaskRow) -> Option<Token> {
         State::Done { token, .. } => Some(*token),
         State::New | State::Ready { .. } | State::Error { .. } => None,
     }
-}
-
-fn look(thing: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    thing.hash(&mut hasher);
-    hasher.finish()
 }
 
 fn sum(looks: impl Iterator<Item = u64>) -> u64 {

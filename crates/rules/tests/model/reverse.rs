@@ -4,13 +4,13 @@
 
 use crate::action::Action;
 use crate::config::{Config, Shape};
+use crate::hash::hash;
 use crate::mill::{Mill, tell};
 use crate::world::{Job, World};
 use rules::job::Outcome;
 use rules::task::{Next, State};
 use stateright::Model;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub const CAN_END: &str = "INV_004: each job can still end";
 pub const CAN_COMPLETE: &str = "each job that has attempts left can still complete";
@@ -55,7 +55,7 @@ struct Facts {
 impl Graph {
     fn explore(mill: &Mill) -> Graph {
         let start = World::new(&mill.0);
-        let mut known = HashMap::from([(fingerprint(&start), 0)]);
+        let mut known = HashMap::from([(hash(&start), 0)]);
         let mut graph = Graph { worlds: vec![Node::new(mill, &start, 0, 0)], steps: vec![] };
         let mut waiting = VecDeque::from([(0, start)]);
         let mut actions = Vec::new();
@@ -63,7 +63,7 @@ impl Graph {
             mill.actions(&world, &mut actions);
             for (by, action) in actions.drain(..).enumerate() {
                 let Some(next) = mill.next_state(&world, action) else { continue };
-                let to = *known.entry(fingerprint(&next)).or_insert_with(|| {
+                let to = *known.entry(hash(&next)).or_insert_with(|| {
                     let new = graph.worlds.len() as u32;
                     graph.worlds.push(Node::new(mill, &next, from, by as u16));
                     waiting.push_back((new, next));
@@ -165,10 +165,4 @@ impl Facts {
                 && required.all(|task| can_run_again(&task.state, task.attempts < task.max_attempts)),
         }
     }
-}
-
-fn fingerprint(world: &World) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    world.hash(&mut hasher);
-    hasher.finish()
 }

@@ -27,7 +27,7 @@ fn one_task_survives_every_misfortune() {
 
 #[test]
 fn three_workers_contend_for_one_task() {
-    holds(configs::three_workers(), 9_000);
+    holds(configs::three_workers(), 100_000);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn workers_that_fall_silent_or_are_switched_off_take_nothing_with_them() {
 #[test]
 #[ignore = "takes minutes; run by `make model`"]
 fn larger_worlds_hold_too() {
-    holds(Config { processes: 3, mail: 2, ..configs::three_workers() }, 100_000);
+    holds(Config { faults: Faults::ALL, ..configs::three_workers() }, 1_000_000);
     holds(Config { max_attempts: 2, ..configs::optional_stage() }, 100_000);
     holds(Config { max_attempts: 2, ..configs::two_jobs() }, 100_000);
     holds(Config { max_attempts: 3, ..configs::one_task() }, 100_000);
