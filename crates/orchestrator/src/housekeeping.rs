@@ -19,6 +19,7 @@ async fn keep(store: &Store, options: &Options) -> Result<Look> {
     let before = |age: Duration| now - Millis(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
     while store.archive(before(options.archive_after), BATCH).await? > 0 {}
     while store.prune_messages(before(options.messages_after), 1000).await? > 0 {}
+    while store.prune_workers(before(options.workers_after), 1000).await? > 0 {}
     if let Some(age) = options.history_after {
         while store.drop_history(before(age)).await? > 0 {}
     }

@@ -36,6 +36,8 @@ pub struct Options {
     pub history_after: Option<Duration>,
     /// Delivered messages older than this are forgotten. Default 7 days.
     pub messages_after: Duration,
+    /// Workers that left longer ago than this are forgotten. Default 7 days.
+    pub workers_after: Duration,
 }
 
 impl Default for Options {
@@ -49,6 +51,7 @@ impl Default for Options {
             archive_after: 30 * DAY,
             history_after: None,
             messages_after: 7 * DAY,
+            workers_after: 7 * DAY,
         }
     }
 }
@@ -58,8 +61,7 @@ pub async fn run(store: Store, options: Options, shutdown: CancellationToken) {
     let carrier = store.wake().clone();
     tokio::select! {
         () = shutdown.cancelled() => {}
-        // Returns only where nothing carries wake-ups between processes; then polls find the work.
-        () = async { carrier.run().await; std::future::pending().await } => {}
+        () = carrier.run() => {}
         _ = async {
             tokio::join!(
                 advance::run(&store, &options),

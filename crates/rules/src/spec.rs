@@ -122,6 +122,10 @@ pub enum Bad {
     EmptyRun(String),
     #[error("stage `{0}` has both `expand` and `segments`; the plan says how many segments there are")]
     ExpandAndSegments(String),
+    #[error(
+        "stage `{stage}` expands `{plan}`, which is optional; given up, it would leave the stage waiting for ever"
+    )]
+    OptionalPlan { stage: String, plan: String },
     #[error("{0} tasks are too many; a job may have {max}", max = TaskId::PER_JOB)]
     TooManyTasks(i64),
     #[error("`{0}` is too long; {1} characters are allowed")]
@@ -153,7 +157,21 @@ impl Spec {
             stage.check()?;
         }
         let named: Vec<Named<'_>> = self.stages.iter().map(Stage::named).collect();
-        Ok(stage::resolve(&named)?)
+        let stages = stage::resolve(&named)?;
+        self.check_plans(&stages)?;
+        Ok(stages)
+    }
+
+    /// A plan that is given up is never expanded, and a stage that is never expanded never ends.
+    fn check_plans(&self, stages: &[stage::Stage]) -> Result<(), Bad> {
+        for stage in stages {
+            if let Some(plan) = stage.expands.map(|at| &self.stages[at])
+                && plan.optional
+            {
+                return Err(Bad::OptionalPlan { stage: stage.name.clone(), plan: plan.name.clone() });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -233,6 +251,17 @@ mod tests {
                 .contains("exactly one")
         );
         assert!(spec(json!({ "name": "a", "run": [] })).unwrap_err().contains("empty"));
+    }
+
+    #[test]
+    fn a_plan_cannot_be_optional() {
+        let stages = json!([
+            { "name": "plan", "kind": "noop", "optional": true },
+            { "name": "encode", "kind": "noop", "needs": ["plan"], "expand": "plan" },
+        ]);
+        let spec: Spec = serde_json::from_value(json!({ "name": "x", "stage": stages })).unwrap();
+
+        assert!(matches!(spec.resolve(), Err(Bad::OptionalPlan { .. })));
     }
 
     #[test]

@@ -28,13 +28,6 @@ SELECT id, priority, queued_at FROM task
 WHERE lane_id = $1 AND queued_at IS NOT NULL AND queued_at <= $2
 ORDER BY priority DESC, queued_at, id LIMIT $3";
 
-const LOCK_READY: &str = "
-SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
-FROM json_to_recordset($1::json) AS r(id BIGINT)
-JOIN task t ON t.id = r.id
-WHERE t.queued_at IS NOT NULL
-FOR UPDATE OF t SKIP LOCKED";
-
 const WORK: &str = "
 SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.timeout_ms, s.stall_ms
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT)
@@ -98,7 +91,7 @@ impl Store {
 
     /// Whether a claim by `worker` would find anything now. Takes no lock.
     pub async fn has_work(&self, worker: WorkerId) -> Result<bool> {
-        let mut tx = self.db.read().await?;
+        let mut tx = self.db.look().await?;
         for lane in lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await? {
             if !peek(&mut tx, lane, 1).await?.is_empty() {
                 return Ok(true);
@@ -140,20 +133,33 @@ impl Store {
 }
 
 /// Locks the best READY tasks over all `lanes`. One lane, the usual case, needs one statement; its index gives the
-/// order, whatever the backlog.
+/// order, whatever the backlog. Of several, each gives as many as it has among the best; where another claimer was
+/// faster, its next.
 async fn take(tx: &mut Tx, lanes: &[OpenLane], max: i64) -> Result<Vec<TaskRow>> {
-    if let [lane] = lanes {
-        return tx.query(READY_IN_LANE).bind(lane.id).bind(lane.ready_before).bind(max).all().await;
+    if let &[lane] = lanes {
+        return lock(tx, lane, max).await;
     }
     let mut best = Vec::new();
-    for &lane in lanes {
-        best.extend(peek(tx, lane, max).await?);
+    for (at, &lane) in lanes.iter().enumerate() {
+        let found = peek(tx, lane, max).await?.into_iter();
+        best.extend(found.map(|(id, priority, queued_at)| (-priority, queued_at, id, at)));
     }
-    best.sort_by_key(|&(id, priority, queued_at)| (-priority, queued_at, id));
-    if best.is_empty() {
-        return Ok(Vec::new());
+    best.sort();
+    best.truncate(max as usize);
+    let mut rows = Vec::new();
+    for (at, &lane) in lanes.iter().enumerate() {
+        let wanted = best.iter().filter(|(.., of)| *of == at).count();
+        if wanted > 0 {
+            rows.extend(lock(tx, lane, wanted as i64).await?);
+        }
     }
-    tx.query(LOCK_READY).ids(best.iter().take(max as usize).map(|&(id, ..)| id)).all().await
+    let rank: HashMap<i64, usize> = best.iter().enumerate().map(|(rank, &(_, _, id, _))| (id, rank)).collect();
+    rows.sort_by_key(|row| rank.get(&row.id).copied().unwrap_or(usize::MAX));
+    Ok(rows)
+}
+
+async fn lock(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<TaskRow>> {
+    tx.query(READY_IN_LANE).bind(lane.id).bind(lane.ready_before).bind(max).all().await
 }
 
 async fn peek(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<(i64, i64, i64)>> {

@@ -4,7 +4,7 @@
 //! (`BEGIN IMMEDIATE`), and PostgreSQL's row locks stand in the statements (`FOR UPDATE`).
 
 use crate::error::{Error, Result};
-use crate::{dialect, failpoint};
+use crate::{dialect, failpoint, text};
 use rules::Millis;
 use serde::Serialize;
 use sqlx::postgres::{PgPool, PgRow, Postgres};
@@ -113,6 +113,9 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT,
        set_config('enable_hashjoin', 'off', TRUE),
        set_config('enable_mergejoin', 'off', TRUE)";
 
+/// Only the clock: what is asked seldom may be planned as the planner likes.
+const READ: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT";
+
 /// A lost claim only wastes a little work, for its token is random: it need not wait for the disk.
 const RELAX: &str = "SELECT set_config('synchronous_commit', 'off', TRUE)";
 
@@ -125,12 +128,21 @@ impl Db {
                 self.tx(Inner::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?), Some(step))
             }
         };
-        tx.now = self.now(&mut tx).await?;
+        tx.now = self.now(&mut tx, BEGIN).await?;
         Ok(tx)
     }
 
-    /// Begins a snapshot that only reads.
+    /// Begins a snapshot that only reads, for whatever people ask.
     pub async fn read(&self) -> Result<Tx> {
+        self.snapshot(READ).await
+    }
+
+    /// Begins a snapshot for a question that is asked all day long and answered by an index.
+    pub async fn look(&self) -> Result<Tx> {
+        self.snapshot(BEGIN).await
+    }
+
+    async fn snapshot(&self, begin: &'static str) -> Result<Tx> {
         let mut tx = match &self.pool {
             Pool::Postgres(pool) => {
                 let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -138,7 +150,7 @@ impl Db {
             }
             Pool::Sqlite { reader, .. } => self.tx(Inner::Sqlite(reader.begin().await?), None),
         };
-        tx.now = self.now(&mut tx).await?;
+        tx.now = self.now(&mut tx, begin).await?;
         Ok(tx)
     }
 
@@ -146,17 +158,9 @@ impl Db {
         Tx { inner, step, now: Millis(0), keeps_statements: self.keeps_statements }
     }
 
-    async fn now(&self, tx: &mut Tx) -> Result<Millis> {
+    async fn now(&self, tx: &mut Tx, begin: &'static str) -> Result<Millis> {
         let database = match tx.inner {
-            Inner::Postgres(_) if tx.step.is_some() => {
-                tx.query(BEGIN).one::<(i64, String, String, String, String, String)>().await?.0
-            }
-            Inner::Postgres(_) => {
-                tx.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT")
-                    .one::<(i64,)>()
-                    .await?
-                    .0
-            }
+            Inner::Postgres(_) => tx.query(begin).one::<(i64,)>().await?.0,
             Inner::Sqlite(_) => machine_clock(),
         };
         Ok(match &self.clock {
@@ -279,7 +283,7 @@ impl Query<'_> {
     /// Binds a batch of rows, for `json_to_recordset`.
     pub fn rows<T: Serialize>(self, rows: &[T]) -> Self {
         let json = serde_json::to_string(rows).expect("rows of plain fields serialise");
-        self.bind(json)
+        self.bind(Value::Text(Some(text::json(json))))
     }
 
     /// Binds a list of ids, for `json_to_recordset($1::json) AS r(id BIGINT)`.
@@ -351,9 +355,9 @@ into_value! {
     rules::VideoId => |it| Value::Int(Some(it.0)),
     rules::GenerationId => |it| Value::Int(Some(it.0)),
     rules::WorkerId => |it| Value::Text(Some(it.to_string())),
-    &str => |it| Value::Text(Some(it.to_owned())),
-    String => |it| Value::Text(Some(it)),
-    Option<String> => |it| Value::Text(it),
+    &str => |it| Value::Text(Some(text::plain(it).into_owned())),
+    String => |it| it.as_str().into(),
+    Option<String> => |it| it.map_or(Value::Text(None), Value::from),
     bool => |it| Value::Bool(it),
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Store;
 use crate::error::{Error, Result};
-use rules::{ExecutionId, Fence, JobId, TaskId};
+use rules::{ExecutionId, Fence, JobId, Millis, TaskId};
 use serde::Serialize;
 
 /// How many rows one listing gives.
@@ -126,7 +126,10 @@ SELECT id, at, level, stage, message FROM job_log
 WHERE job_id = $1 AND id > $2
 ORDER BY id LIMIT $3";
 
-/// A job's audit lies between its creation and its end, give or take: the time narrows the partitions.
+/// How far a clock may have been set back since a job was created, for its audit still to be found.
+const SKEW: Millis = Millis::from_secs(86_400);
+
+/// A job's audit begins with its creation, give or take: the time narrows the partitions.
 const AUDIT: &str = "
 SELECT at, task_id, fence, role, worker_id, command, from_state, to_state, from_execution, to_execution, failure, note
 FROM audit WHERE job_id = $1 AND at >= $2
@@ -240,9 +243,9 @@ impl Store {
     }
 
     pub async fn audit_of_job(&self, job: JobId) -> Result<Vec<AuditView>> {
-        let created_at = self.job(job).await?.created_at;
+        let since = Millis(self.job(job).await?.created_at) - SKEW;
         let mut tx = self.db.read().await?;
-        let rows: Vec<AuditRow> = tx.query(AUDIT).bind(job).bind(created_at).bind(MAX_ROWS).all().await?;
+        let rows: Vec<AuditRow> = tx.query(AUDIT).bind(job).bind(since).bind(MAX_ROWS).all().await?;
         Ok(rows.into_iter().map(AuditView::from).collect())
     }
 }

@@ -58,7 +58,7 @@ const CHECKS: &[Check] = &[
         sql: "
 SELECT t.id, 'is ' || t.state || ' with execution ' || coalesce(e.fence || ' ' || e.status, 'none')
 FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.status IN ('LEASED', 'IN_PROGRESS')
-WHERE (t.state = 'RUNNING') <> (e.fence IS NOT NULL AND e.fence = t.fence)",
+WHERE CASE WHEN t.state = 'RUNNING' THEN coalesce(e.fence, 0) <> t.fence ELSE e.fence IS NOT NULL END",
     },
     Check {
         name: "a DONE task has exactly one commit, its latest execution, and only a DONE task has (INV_001)",
@@ -66,7 +66,7 @@ WHERE (t.state = 'RUNNING') <> (e.fence IS NOT NULL AND e.fence = t.fence)",
         sql: "
 SELECT t.id, 'is ' || t.state || ' with committed execution ' || coalesce(CAST(e.fence AS TEXT), 'none')
 FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.committed_at IS NOT NULL
-WHERE (t.state = 'DONE') <> (e.fence IS NOT NULL AND e.fence = t.fence)",
+WHERE CASE WHEN t.state = 'DONE' THEN coalesce(e.fence, 0) <> t.fence ELSE e.fence IS NOT NULL END",
     },
     Check {
         name: "at most one execution of a task commits (INV_001)",

@@ -77,6 +77,14 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether a statement failed for want of its table: nobody has migrated this database.
+    pub(crate) fn is_missing_table(&self) -> bool {
+        let Error::Database(sqlx::Error::Database(error)) = self else { return false };
+        error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
+    }
+}
+
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         let Some(database) = error.as_database_error() else {

@@ -7,6 +7,7 @@ use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use rules::Millis;
+use std::ops::Range;
 
 pub const TABLES: [&str; 3] = ["audit", "job_log", "execution_step"];
 
@@ -55,6 +56,10 @@ impl Month {
         Millis((era * 146_097 + day - 719_468) * 86_400_000)
     }
 
+    fn next(self) -> Self {
+        Month(self.0 + 1)
+    }
+
     fn suffix(self) -> String {
         format!("{:04}_{:02}", self.0.div_euclid(12), self.0.rem_euclid(12) + 1)
     }
@@ -75,34 +80,28 @@ impl Store {
     }
 
     async fn prepare_history_once(&self) -> Result<usize> {
-        let mut read = self.db.read().await?;
-        let now = Month::of(read.now());
-        let mut missing = Vec::new();
+        let mut made = 0;
         for table in TABLES {
-            let made = partitions(&mut read, table).await?;
-            // A month that has begun in the default partition stays there: splitting it would lock it meanwhile.
-            let first = i64::from(!is_default_empty(&mut read, table).await?);
-            let months = (first..=AHEAD).map(|ahead| Month(now.0 + ahead));
-            missing.extend(months.filter(|month| !made.contains(month)).map(|month| (table, month)));
+            made += self.prepare(table).await?;
         }
+        Ok(made)
+    }
+
+    async fn prepare(&self, table: &str) -> Result<usize> {
+        let mut read = self.db.read().await?;
+        let is_ready = missing(&mut read, table).await?.is_empty();
         drop(read);
-        for (table, month) in &missing {
-            let mut tx = self.db.write(Step::History).await?;
-            let (from, to) = (month.start().0, Month(month.0 + 1).start().0);
-            let name = format!("{table}_{}", month.suffix());
-            tx.raw(&format!(
-                "CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} FOR VALUES FROM ({from}) TO ({to})"
-            ))
-            .await?;
-            if *table == "audit" {
-                tx.raw(&format!(
-                    "CREATE OR REPLACE TRIGGER {name}_no_truncate BEFORE TRUNCATE ON {name} \
-                     FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change()"
-                ))
-                .await?;
-            }
-            tx.commit().await?;
+        if is_ready {
+            return Ok(0);
         }
+        let mut tx = self.db.write(Step::History).await?;
+        lock(&mut tx, table).await?;
+        let missing = missing(&mut tx, table).await?;
+        for month in &missing {
+            let range = format!("FOR VALUES FROM ({}) TO ({})", month.start().0, month.next().start().0);
+            make(&mut tx, table, &month.suffix(), &range).await?;
+        }
+        tx.commit().await?;
         Ok(missing.len())
     }
 
@@ -125,6 +124,7 @@ impl Store {
                 tx.raw(&format!("DROP TABLE {table}_{}", month.suffix())).await?;
                 dropped += 1;
             }
+            dropped += u64::from(drop_default(&mut tx, table, limit.start()).await?);
             tx.query(SET).bind(limit.start()).bind(table).execute().await?;
             tx.commit().await?;
         }
@@ -143,13 +143,61 @@ impl Store {
     }
 }
 
-async fn is_default_empty(tx: &mut Tx, table: &str) -> Result<bool> {
+/// The months that have no partition and need one. A month that has begun in the default partition stays there:
+/// splitting it would take long, and nobody could write meanwhile.
+async fn missing(tx: &mut Tx, table: &str) -> Result<Vec<Month>> {
+    let now = Month::of(tx.now());
+    let made = partitions(tx, table).await?;
+    let mut missing = Vec::new();
+    for month in (now.0..=now.0 + AHEAD).map(Month).filter(|month| !made.contains(month)) {
+        if !default_holds(tx, table, month.start()..month.next().start()).await? {
+            missing.push(month);
+        }
+    }
+    Ok(missing)
+}
+
+/// Keeps everyone from the table until the transaction ends: what is seen of it stays so.
+async fn lock(tx: &mut Tx, table: &str) -> Result<()> {
+    tx.raw(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await
+}
+
+async fn make(tx: &mut Tx, table: &str, suffix: &str, range: &str) -> Result<()> {
+    let name = format!("{table}_{suffix}");
+    tx.raw(&format!("CREATE TABLE {name} PARTITION OF {table} {range}")).await?;
+    if table == "audit" {
+        // Triggers for rows are inherited, those for whole statements are not.
+        tx.raw(&format!(
+            "CREATE TRIGGER {name}_no_truncate BEFORE TRUNCATE ON {name} \
+             FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change()"
+        ))
+        .await?;
+    }
+    Ok(())
+}
+
+/// Empties the default partition when all it holds is from before `before`.
+async fn drop_default(tx: &mut Tx, table: &str, before: Millis) -> Result<bool> {
+    if !default_holds(tx, table, Millis(i64::MIN)..before).await? {
+        return Ok(false);
+    }
+    lock(tx, table).await?;
+    if default_holds(tx, table, before..Millis(i64::MAX)).await? {
+        return Ok(false);
+    }
+    tx.raw(&format!("DROP TABLE {table}_default")).await?;
+    make(tx, table, "default", "DEFAULT").await?;
+    Ok(true)
+}
+
+/// Whether anything of that time lies in the default partition.
+async fn default_holds(tx: &mut Tx, table: &str, time: Range<Millis>) -> Result<bool> {
     let any = match table {
-        "audit" => "SELECT at FROM audit_default LIMIT 1",
-        "job_log" => "SELECT at FROM job_log_default LIMIT 1",
-        _ => "SELECT at FROM execution_step_default LIMIT 1",
+        "audit" => "SELECT at FROM audit_default WHERE at >= $1 AND at < $2 LIMIT 1",
+        "job_log" => "SELECT at FROM job_log_default WHERE at >= $1 AND at < $2 LIMIT 1",
+        _ => "SELECT at FROM execution_step_default WHERE at >= $1 AND at < $2 LIMIT 1",
     };
-    Ok(tx.query(any).optional::<(i64,)>().await?.is_none())
+    Ok(tx.query(any).bind(time.start).bind(time.end).optional::<(i64,)>().await?.is_some())
 }
 
 async fn partitions(tx: &mut Tx, table: &str) -> Result<Vec<Month>> {

@@ -57,8 +57,10 @@ pub(crate) async fn lock_one(tx: &mut Tx, id: JobId, version: Option<i64>) -> Re
     }
 }
 
+/// No job ends before it began, also when the clock was set back meanwhile.
 const SET_OUTCOME: &str = "
-UPDATE job SET outcome = $1, error = $2, ended_at = $3, updated_at = $3, version = version + 1
+UPDATE job SET outcome = $1, error = $2, ended_at = CASE WHEN created_at > $3 THEN created_at ELSE $3 END,
+    updated_at = $3, version = version + 1
 WHERE id = $4 AND outcome IS NULL";
 
 pub(crate) async fn set_outcome(tx: &mut Tx, id: JobId, outcome: Outcome, error: Option<&str>) -> Result<()> {
@@ -197,14 +199,27 @@ struct ViewRow {
     ended_at: Option<i64>,
 }
 
-const VIEW: &str = "
+/// `$outcome` is written into the text: only so can the index over open jobs serve.
+macro_rules! view {
+    ($outcome:literal) => {
+        concat!(
+            "
 SELECT j.id, j.name, j.user_id, j.priority, j.video_id, j.version, j.max_attempts, j.outcome, j.error,
        j.idempotency_key, j.created_at, j.updated_at, j.ended_at,
        CAST((SELECT coalesce(sum(s.tasks), 0) FROM stage s WHERE s.job_id = j.id) AS BIGINT) AS tasks,
        CAST((SELECT coalesce(sum(s.open), 0) FROM stage s WHERE s.job_id = j.id) AS BIGINT) AS open
 FROM job j
-WHERE j.id <= $1 AND j.id >= $2 AND ($3 = '' OR j.user_id = $3)
-ORDER BY j.id DESC LIMIT $4";
+WHERE j.id <= $1 AND j.id >= $2 AND ($3 = '' OR j.user_id = $3) AND ",
+            $outcome,
+            "
+ORDER BY j.id DESC LIMIT $4"
+        )
+    };
+}
+
+const VIEW: &str = view!("TRUE");
+const VIEW_OPEN: &str = view!("j.outcome IS NULL");
+const VIEW_ENDED: &str = view!("j.outcome IS NOT NULL");
 
 /// Which jobs to list.
 #[derive(Debug, Clone, Default)]
@@ -222,11 +237,16 @@ impl Store {
     pub async fn jobs(&self, filter: &Filter) -> Result<Vec<Job>> {
         let limit = filter.limit.unwrap_or(50).clamp(1, 1000);
         let mut tx = self.db.read().await?;
-        let mut below = filter.before.map_or(i64::MAX, |job| job.0 - 1);
+        let mut below = filter.before.map_or(i64::MAX, |job| job.0.saturating_sub(1));
         let mut found = Vec::new();
+        let sql = match filter.state {
+            None => VIEW,
+            Some(state) if state.is_final() => VIEW_ENDED,
+            Some(_) => VIEW_OPEN,
+        };
         // A state is derived, not stored: pages are read until enough of the wanted ones are found.
         loop {
-            let page = view(&mut tx, below, 0, filter.user.as_deref().unwrap_or(""), limit.max(200)).await?;
+            let page = view(&mut tx, sql, below, 0, filter.user.as_deref().unwrap_or(""), limit.max(200)).await?;
             let Some(last) = page.last() else { break };
             below = last.id.0 - 1;
             found.extend(page.into_iter().filter(|job| filter.state.is_none_or(|state| job.state == state)));
@@ -262,11 +282,11 @@ impl Store {
 
 /// One job that is not archived.
 pub(crate) async fn one(tx: &mut Tx, id: JobId) -> Result<Job> {
-    view(tx, id.0, id.0, "", 1).await?.pop().ok_or(Error::NotFound("job"))
+    view(tx, VIEW, id.0, id.0, "", 1).await?.pop().ok_or(Error::NotFound("job"))
 }
 
-async fn view(tx: &mut Tx, to: i64, from: i64, user: &str, limit: i64) -> Result<Vec<Job>> {
-    let rows: Vec<ViewRow> = tx.query(VIEW).bind(to).bind(from).bind(user).bind(limit).all().await?;
+async fn view(tx: &mut Tx, sql: &'static str, to: i64, from: i64, user: &str, limit: i64) -> Result<Vec<Job>> {
+    let rows: Vec<ViewRow> = tx.query(sql).bind(to).bind(from).bind(user).bind(limit).all().await?;
     let cancelled = |row: &ViewRow| row.outcome.as_deref() == Some(Outcome::Cancelled.as_str());
     let ids: Vec<(JobId, bool)> = rows.iter().map(|row| (JobId(row.id), cancelled(row))).collect();
     let states = states_of(tx, &ids).await?;

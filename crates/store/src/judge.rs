@@ -29,7 +29,7 @@ pub struct Due {
 impl Store {
     /// The tasks whose time has come, found without a lock.
     pub async fn due(&self, max: i64) -> Result<Due> {
-        let mut tx = self.db.read().await?;
+        let mut tx = self.db.look().await?;
         let now = tx.now();
         let rows = tx.query(DUE).bind(now).bind(max).all().await?;
         let mut due = Due::default();

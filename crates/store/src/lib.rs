@@ -9,8 +9,8 @@
 //! | a worker | [`claim`], [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
 //! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
 //!
-//! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id. The lock on a task guards its
-//! executions.
+//! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
+//! task guards its executions.
 //!
 //! To add a query: write the statement as a constant in its noun's file, give `Store` a method named for what
 //! happens, and add the behaviour to `tests/conformance`.
@@ -38,6 +38,7 @@ mod moves;
 mod open;
 pub mod outbox;
 mod plan;
+mod publish;
 pub mod recover;
 pub mod rerun;
 pub mod retry;
@@ -45,6 +46,7 @@ pub mod settle;
 mod stage;
 pub mod submit;
 mod task;
+mod text;
 pub mod video;
 pub mod wake;
 pub mod why;

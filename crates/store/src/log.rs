@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
+use rules::job::Outcome;
 use rules::{JobId, TaskId};
 use serde::Serialize;
 use wire::{Proof, StepRecord};
@@ -37,6 +38,13 @@ pub struct NewLog {
 }
 
 impl NewLog {
+    /// How a job ended.
+    pub(crate) fn of_job(job: JobId, outcome: Outcome, reason: Option<&str>) -> Self {
+        let level = if outcome == Outcome::Failed { Level::Error } else { Level::Info };
+        let message = reason.map_or_else(|| format!("the job is {outcome}"), |why| format!("the job is {outcome}: {why}"));
+        NewLog { job, task: None, level, stage: None, message, metadata: None }
+    }
+
     pub fn of_task(task: TaskId, level: Level, message: String) -> Self {
         NewLog { job: task.job(), task: Some(task), level, stage: None, message, metadata: None }
     }

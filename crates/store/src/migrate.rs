@@ -39,10 +39,11 @@ const VERSION: &str = "SELECT coalesce(max(version), 0) FROM schema_version";
 const RECORD: &str = "INSERT INTO schema_version (version, name, applied_at) VALUES ($1, $2, $3)";
 
 pub(crate) async fn run(db: &Db) -> Result<Vec<&'static str>> {
-    if check(db).await.is_ok() {
-        return Ok(Vec::new());
+    match check(db).await {
+        Ok(()) => Ok(Vec::new()),
+        Err(Error::Older { .. }) => again(|| run_once(db)).await,
+        Err(error) => Err(error),
     }
-    again(|| run_once(db)).await
 }
 
 async fn run_once(db: &Db) -> Result<Vec<&'static str>> {
@@ -72,7 +73,7 @@ pub(crate) async fn check(db: &Db) -> Result<()> {
     let mut tx = db.read().await?;
     let found = match version(&mut tx).await {
         Ok(found) => found,
-        Err(Error::Database(_)) => 0,
+        Err(error) if error.is_missing_table() => 0,
         Err(error) => return Err(error),
     };
     match found {

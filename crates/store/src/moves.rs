@@ -105,7 +105,17 @@ impl Moves {
     }
 
     async fn save_leases(&self, tx: &mut Tx) -> Result<()> {
-        let rows: Vec<SavedLease> = self.made.iter().filter_map(|made| made.saved_lease(self.now)).collect();
+        let mut rows: Vec<SavedLease> =
+            self.made.iter().filter_map(|made| made.saved_lease(self.now)).collect();
+        // A lease that moved twice is saved once: of two rows for it, a database would take either.
+        rows.sort_by_key(SavedLease::key);
+        rows.dedup_by(|later, row| {
+            let is_same = later.key() == row.key();
+            if is_same {
+                *row = later.after(*row);
+            }
+            is_same
+        });
         if !rows.is_empty() {
             tx.query(SAVE_LEASES).rows(&rows).execute().await?;
         }
@@ -191,7 +201,7 @@ struct SavedClaim {
     leased_at: i64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Clone, Copy)]
 struct SavedLease<'a> {
     task_id: i64,
     fence: i64,
@@ -216,6 +226,22 @@ struct SavedEnd<'a> {
     result: Option<&'a str>,
     #[serde(flatten)]
     usage: Option<Usage>,
+}
+
+impl SavedLease<'_> {
+    fn key(&self) -> (i64, i64) {
+        (self.task_id, self.fence)
+    }
+
+    /// What two moves come to: the later one's, but for what only the earlier one said.
+    fn after(self, earlier: Self) -> Self {
+        SavedLease {
+            started_at: earlier.started_at.or(self.started_at),
+            step: self.step.or(earlier.step),
+            permille: self.permille.or(earlier.permille),
+            ..self
+        }
+    }
 }
 
 impl Move {

@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::wake::Wake;
 use crate::{Store, migrate};
 use rules::Millis;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::Connection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -106,15 +107,23 @@ impl Store {
 
 async fn connect(location: &Location, options: &Options) -> Result<Db> {
     let pool = match location {
-        Location::Postgres(connect) => Pool::Postgres(
-            PgPoolOptions::new()
-                .max_connections(options.connections)
-                .acquire_timeout(Duration::from_secs(15))
-                .connect_lazy_with((**connect).clone()),
-        ),
+        Location::Postgres(connect) => postgres(connect, options).await?,
         Location::Sqlite(path) => sqlite(path, options).await?,
     };
     Ok(Db { pool, clock: options.clock.clone(), keeps_statements: !options.is_pooled })
+}
+
+async fn postgres(connect: &PgConnectOptions, options: &Options) -> Result<Pool> {
+    let pool = PgPoolOptions::new()
+        .max_connections(options.connections)
+        .acquire_timeout(Duration::from_secs(15))
+        .connect_lazy_with(connect.clone());
+    match pool.acquire().await {
+        // The pool waits for a server that may be starting, and then says only that it has waited.
+        Err(sqlx::Error::PoolTimedOut) => PgConnection::connect_with(connect).await.map(drop)?,
+        reached => drop(reached?),
+    }
+    Ok(Pool::Postgres(pool))
 }
 
 async fn sqlite(path: &PathBuf, options: &Options) -> Result<Pool> {

@@ -96,7 +96,7 @@ impl Store {
     }
 
     async fn has_messages(&self) -> Result<bool> {
-        let mut tx = self.db.read().await?;
+        let mut tx = self.db.look().await?;
         let now = tx.now();
         Ok(tx.query(DUE).bind(now).optional::<(i64,)>().await?.is_some())
     }
@@ -104,9 +104,11 @@ impl Store {
     async fn take_messages_once(&self, max: i64) -> Result<Vec<Delivery>> {
         let mut tx = self.db.write(Step::Deliver).await?;
         let now = tx.now();
-        let rows: Vec<(i64, String, String, String, i64)> =
+        let mut rows: Vec<(i64, String, String, String, i64)> =
             tx.query(TAKE).bind(now).bind(now + VISIBILITY).bind(max).all().await?;
         tx.commit().await?;
+        // An UPDATE returns its rows in no order.
+        rows.sort();
         rows.into_iter()
             .map(|(id, key, topic, payload, attempt)| {
                 Ok(Delivery { id, key, topic, payload: serde_json::from_str(&payload)?, attempt })

@@ -28,7 +28,7 @@ pub struct Recovered {
 impl Store {
     /// Takes back up to `max` expired leases, with a diagnostic in the job's log for each.
     pub async fn recover(&self, max: i64) -> Result<Vec<Recovered>> {
-        let mut read = self.db.read().await?;
+        let mut read = self.db.look().await?;
         let now = read.now();
         let found: Vec<(i64,)> = read.query(EXPIRED).bind(now).bind(max).all().await?;
         drop(read);

@@ -42,11 +42,11 @@ impl Store {
             let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.row.stage) else {
                 continue;
             };
-            if stage.is_optional {
-                continue;
+            if stage.is_optional && stage.progress().is_finished() {
+                continue; // Others may have gone on without it.
             }
             moves.make(&mut task, &Command::Rerun, Words::default())?;
-            stage.failed = 0;
+            stage.forget_failures();
         }
         for position in 0..stages.len() {
             if stages[position].is_released {

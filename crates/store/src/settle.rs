@@ -5,6 +5,7 @@ use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use crate::job::{self, JobRow};
+use crate::log::{self, NewLog};
 use crate::moves::{Moves, Words};
 use crate::stage::{self, StageRow};
 use crate::task::{self, Busy, Loaded};
@@ -25,7 +26,7 @@ impl Store {
     /// Settles up to `max` commits. Any number of orchestrators may do so at once: a job another is busy with is
     /// passed over. Returns how many were found, settled or not.
     pub async fn settle(&self, max: i64) -> Result<Settled> {
-        let mut read = self.db.read().await?;
+        let mut read = self.db.look().await?;
         let found: Vec<(i64,)> = read.query(COMMITTED).bind(max).all().await?;
         drop(read);
         let found: Vec<TaskId> = found.into_iter().map(|(id,)| TaskId(id)).collect();
@@ -154,6 +155,7 @@ pub(crate) async fn end(
     let row = audit::AuditRow::of_job(job, role, command, reason.clone(), tx.now())
         .between(before, outcome.state());
     audit::insert(tx, &[row]).await?;
+    log::insert(tx, &[NewLog::of_job(job, outcome, reason.as_deref())]).await?;
     let version = job::version_of(tx, job).await?;
     let message = outbox::Message {
         key: format!("job/{job}/{version}/{outcome}"),

@@ -137,6 +137,14 @@ impl StageRow {
         }
     }
 
+    /// Its failed tasks are open again.
+    pub fn forget_failures(&mut self) {
+        if self.is_optional {
+            self.open += self.failed;
+        }
+        self.failed = 0;
+    }
+
     pub fn needs(&self) -> Result<Vec<usize>> {
         Ok(serde_json::from_str(&self.needs)?)
     }

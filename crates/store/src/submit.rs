@@ -7,8 +7,10 @@ use crate::error::{Error, Result};
 use crate::plan::{NewTask, insert_tasks};
 use crate::settle::release;
 use crate::wake::Topic;
+use crate::video::{self, Locked};
 use crate::{lane, moves::Moves};
 use rules::spec::{self, Spec};
+use rules::video::{Command, Video};
 use rules::{JobId, TaskId, VideoId};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -96,11 +98,16 @@ impl Store {
         let mut submitted = Vec::with_capacity(jobs.len());
         let mut tasks = Vec::new();
         let mut audited = Vec::new();
+        let videos = video::lock_all(&mut tx, jobs.iter().filter_map(|job| job.new.video)).await?;
         for job in jobs {
+            let video = job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
             let Some(id) = insert_job(&mut tx, job).await? else {
                 submitted.push(Submitted::Existing(existing(&mut tx, job).await?));
                 continue;
             };
+            if let Some(&Locked { is_deleted }) = video {
+                rules::video::decide(&Video { is_deleted, ..Video::NEW }, Command::Submit)?;
+            }
             tasks.extend(insert_stages(&mut tx, id, job).await?);
             audited.push(AuditRow::of_job(id, "user", "submit", Some(job.new.spec.name.clone()), tx.now()));
             submitted.push(Submitted::New(id));

@@ -5,10 +5,12 @@ use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
 use crate::job;
+use rules::job::Outcome;
 use rules::video::{Command, State, Video};
-use rules::{GenerationId, JobId, TaskId, VideoId};
+use rules::{GenerationId, JobId, VideoId};
 use serde::Serialize;
-use wire::{Publication, Rendition};
+use std::collections::{BTreeSet, HashMap};
+use wire::Rendition;
 
 #[derive(Debug, Clone, Default)]
 pub struct NewVideo {
@@ -39,18 +41,21 @@ RETURNING id";
 
 const LOCK: &str = "SELECT id, slug, title, generation_id, deleted_at FROM video WHERE id = $1 FOR UPDATE";
 
+const LOCK_ALL: &str = "
+SELECT v.id, v.deleted_at
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN video v ON v.id = r.id
+ORDER BY v.id
+FOR UPDATE OF v";
+
 const FIND: &str = "SELECT id, slug, title, generation_id, deleted_at FROM video WHERE id = $1";
 
 const NEWEST_JOB: &str = "SELECT id FROM job WHERE video_id = $1 ORDER BY id DESC LIMIT 1";
 
-const NEW_GENERATION: &str = "
-INSERT INTO generation (video_id, job_id, task_id, manifest, created_at) VALUES ($1, $2, $3, $4, $5)
-RETURNING id";
+const NEWEST_ARCHIVED: &str = "
+SELECT job_id, outcome FROM job_archive WHERE video_id = $1 ORDER BY job_id DESC LIMIT 1";
 
-const NEW_RENDITIONS: &str = "
-INSERT INTO rendition (generation_id, name, codec, width, height, bandwidth, bytes)
-SELECT $1, r.name, r.codec, r.width, r.height, r.bandwidth, r.bytes
-FROM json_to_recordset($2::json) AS r(name TEXT, codec TEXT, width BIGINT, height BIGINT, bandwidth BIGINT, bytes BIGINT)";
+const OPEN_JOBS: &str = "SELECT id FROM job WHERE video_id = $1 AND outcome IS NULL ORDER BY id";
 
 const POINT: &str = "
 UPDATE video SET generation_id = $1, deleted_at = $2, updated_at = $3 WHERE id = $4";
@@ -114,9 +119,20 @@ impl Store {
         .await
     }
 
-    /// Hides a video; its files stay until it is purged.
+    /// Hides a video and cancels its jobs; its files stay until it is purged. Should this be killed in between, the
+    /// jobs run on, and publish nothing.
     pub async fn delete_video(&self, id: VideoId) -> Result<()> {
-        self.change_video(id, Command::Delete).await
+        self.change_video(id, Command::Delete).await?;
+        let mut read = self.db.read().await?;
+        let open: Vec<(i64,)> = read.query(OPEN_JOBS).bind(id).all().await?;
+        drop(read);
+        for (job,) in open {
+            match self.cancel(JobId(job), None).await {
+                Ok(()) | Err(Error::Refused(_) | Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     pub async fn restore_video(&self, id: VideoId) -> Result<()> {
@@ -150,39 +166,50 @@ SELECT name, codec, width, height, bandwidth, bytes FROM rendition WHERE generat
     }
 }
 
-/// The job's commit: a new generation, and the pointer to it, in the transaction that commits `task`.
-pub(crate) async fn publish(tx: &mut Tx, task: TaskId, publication: &Publication) -> Result<GenerationId> {
-    let now = tx.now();
-    let (id,): (i64,) = tx
-        .query(NEW_GENERATION)
-        .bind(publication.video)
-        .bind(task.job())
-        .bind(task)
-        .bind(publication.manifest.to_string())
-        .bind(now)
-        .one()
-        .await?;
-    tx.query(NEW_RENDITIONS).bind(id).rows(&publication.renditions).execute().await?;
-    step(tx, publication.video, Command::Publish(GenerationId(id)), Some(task.job())).await?;
-    Ok(GenerationId(id))
+/// A video that is to get a job or a generation.
+pub(crate) struct Locked {
+    pub is_deleted: bool,
+}
+
+/// Locks those of these videos that exist, in order of id. Comes after jobs and tasks.
+pub(crate) async fn lock_all(
+    tx: &mut Tx,
+    videos: impl IntoIterator<Item = VideoId>,
+) -> Result<HashMap<VideoId, Locked>> {
+    let ids: BTreeSet<i64> = videos.into_iter().map(|video| video.0).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows: Vec<(i64, Option<i64>)> = tx.query(LOCK_ALL).ids(ids).all().await?;
+    Ok(rows.into_iter().map(|(id, at)| (VideoId(id), Locked { is_deleted: at.is_some() })).collect())
 }
 
 async fn load(tx: &mut Tx, select: &'static str, id: VideoId) -> Result<(VideoRow, Video)> {
     let row: VideoRow = tx.query(select).bind(id).optional().await?.ok_or(Error::NotFound("video"))?;
-    let newest: Option<(i64,)> = tx.query(NEWEST_JOB).bind(row.id).optional().await?;
-    let state = match newest {
-        Some((job,)) => Some(job::state_of(tx, JobId(job)).await?),
-        None => None,
-    };
+    let job = newest_job(tx, row.id).await?;
     let video = Video {
         generation: row.generation_id.map(GenerationId),
-        job: state,
+        job,
         is_deleted: row.deleted_at.is_some(),
     };
     Ok((row, video))
 }
 
-async fn step(tx: &mut Tx, id: VideoId, command: Command, job: Option<JobId>) -> Result<()> {
+/// The state of the newest job on a video, archived or not.
+async fn newest_job(tx: &mut Tx, video: i64) -> Result<Option<rules::job::State>> {
+    let kept: Option<(i64,)> = tx.query(NEWEST_JOB).bind(video).optional().await?;
+    let archived: Option<(i64, String)> = tx.query(NEWEST_ARCHIVED).bind(video).optional().await?;
+    match (kept, archived) {
+        (Some((kept,)), archived) if archived.as_ref().is_none_or(|(job, _)| *job < kept) => {
+            Ok(Some(job::state_of(tx, JobId(kept)).await?))
+        }
+        (_, Some((_, outcome))) => Ok(Some(outcome.parse::<Outcome>()?.state())),
+        (_, None) => Ok(None),
+    }
+}
+
+/// Load, decide, save, for one video.
+pub(crate) async fn step(tx: &mut Tx, id: VideoId, command: Command, job: Option<JobId>) -> Result<()> {
     let (row, before) = load(tx, LOCK, id).await?;
     let after = rules::video::decide(&before, command)?;
     let now = tx.now();

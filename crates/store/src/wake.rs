@@ -2,9 +2,11 @@
 //!
 //! Within a process a hint is a counter that grows. Between processes PostgreSQL carries it by NOTIFY, sent outside
 //! the transactions that cause it and at most every few milliseconds, for NOTIFY locks the whole database at commit.
+//! SQLite carries nothing, but a file that another has changed says so when it is asked.
 
 use crate::db::{Db, Pool};
 use sqlx::postgres::{PgListener, PgPool};
+use sqlx::sqlite::SqlitePool;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -26,7 +28,7 @@ pub struct Wake {
 }
 
 enum Carrier {
-    None,
+    Watch { reader: SqlitePool },
     /// Counts up with each local hint; the notifier sends what it has not sent yet.
     Notify {
         pool: PgPool,
@@ -36,6 +38,9 @@ enum Carrier {
         can_listen: bool,
     },
 }
+
+/// How often a SQLite file is asked whether another connection has changed it.
+const ASK: Duration = Duration::from_millis(50);
 
 const CHANNEL: &str = "vodmill";
 /// Hints within this time travel as one.
@@ -50,7 +55,7 @@ impl Wake {
                 settle: watch::channel(0).0,
                 can_listen: db.keeps_statements,
             },
-            Pool::Sqlite { .. } => Carrier::None,
+            Pool::Sqlite { reader, .. } => Carrier::Watch { reader: reader.clone() },
         };
         Wake {
             ready: Arc::new(watch::channel(0).0),
@@ -79,18 +84,49 @@ impl Wake {
         }
     }
 
-    /// Carries hints to and from other processes until dropped; returns at once where nothing can carry them.
+    /// Carries hints to and from other processes until dropped.
     pub async fn run(&self) {
-        if let Carrier::Notify { pool, ready, settle, can_listen } = &*self.carrier {
-            tokio::join!(
-                notify(pool, ready.subscribe(), Topic::Ready),
-                notify(pool, settle.subscribe(), Topic::Settle),
-                async {
-                    if *can_listen {
-                        self.listen(pool).await;
-                    }
-                },
-            );
+        match &*self.carrier {
+            Carrier::Watch { reader } => self.watch(reader).await,
+            Carrier::Notify { pool, ready, settle, can_listen } => {
+                tokio::join!(
+                    notify(pool, ready.subscribe(), Topic::Ready),
+                    notify(pool, settle.subscribe(), Topic::Settle),
+                    async {
+                        if *can_listen {
+                            self.listen(pool).await;
+                        }
+                    },
+                );
+            }
+        }
+    }
+
+    async fn watch(&self, reader: &SqlitePool) {
+        loop {
+            if let Err(error) = self.watch_once(reader).await {
+                tracing::debug!(%error, "cannot watch the database file, polling meanwhile");
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn watch_once(&self, reader: &SqlitePool) -> sqlx::Result<()> {
+        let mut connection = reader.acquire().await?;
+        let mut seen = None;
+        loop {
+            let (version,): (i64,) = sqlx::query_as("PRAGMA data_version").fetch_one(&mut *connection).await?;
+            if seen.replace(version).is_some_and(|before| before != version) {
+                self.up_here();
+            }
+            tokio::time::sleep(ASK).await;
+        }
+    }
+
+    /// Something has happened elsewhere; what, is found by looking.
+    fn up_here(&self) {
+        for topic in [Topic::Ready, Topic::Settle] {
+            self.local(topic).send_modify(|count| *count += 1);
         }
     }
 
@@ -107,9 +143,7 @@ impl Wake {
         let mut listener = PgListener::connect_with(pool).await?;
         listener.listen(CHANNEL).await?;
         // What happened while nobody listened is found by looking.
-        for topic in [Topic::Ready, Topic::Settle] {
-            self.local(topic).send_modify(|count| *count += 1);
-        }
+        self.up_here();
         loop {
             let hint = listener.recv().await?;
             let topic = if hint.payload() == "ready" { Topic::Ready } else { Topic::Settle };

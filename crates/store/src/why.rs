@@ -102,16 +102,16 @@ impl Store {
             let able = live.iter().any(|capabilities| capabilities.satisfy(&asks.asks));
             let (ahead,): (i64,) = tx.query(AHEAD).bind(lane_id).bind(priority).bind(since).one().await?;
             let waits = span(now - Millis(since));
-            let tasks = tasks(count);
+            let tasks = of_stage(count, &stage);
             reasons.push(if live.is_empty() {
-                format!("{tasks} of stage {stage} READY for {waits}, and no worker is running: start one with `vodmill worker`.")
+                format!("{tasks} READY for {waits}, and no worker is running: start one with `vodmill worker`.")
             } else if !able {
                 format!(
-                    "{tasks} of stage {stage} READY for {waits}, and none of the workers can do it: it asks for `{}`.",
+                    "{tasks} READY for {waits}, and none of the workers can do it: it asks for `{}`.",
                     asks.asks
                 )
             } else {
-                format!("{tasks} of stage {stage} READY for {waits}, waiting for a free worker; {} ahead.", more(ahead))
+                format!("{tasks} READY for {waits}, waiting for a free worker; {} ahead.", more(ahead))
             });
         }
         Ok(())
@@ -191,6 +191,13 @@ async fn waiting(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()
         reasons.push(format!("Stage {} waits for {}{planned}.", stage.name, open.join(" and ")));
     }
     Ok(())
+}
+
+fn of_stage(count: i64, stage: &str) -> String {
+    match count {
+        1 => format!("1 task of stage {stage} is"),
+        _ => format!("{count} tasks of stage {stage} are"),
+    }
 }
 
 fn tasks(count: i64) -> String {

@@ -4,11 +4,13 @@ use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use crate::job::retry_policies;
+use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
 use crate::stage::{self, Special};
 use crate::task::{self, Busy, Loaded};
 use crate::wake::Topic;
-use crate::{log, outbox, plan, video};
+use crate::publish::{self, Shelf};
+use crate::{outbox, plan};
 use rules::backoff::{Backoff, Jitter};
 use rules::task::{Command, Refusal};
 use rules::{JobId, TaskId, failure};
@@ -50,7 +52,7 @@ impl Store {
         let answers = reports.iter().map(|report| {
             let words = Words {
                 step: report.step.clone(),
-                permille: report.permille.map(i64::from),
+                permille: report.permille.map(|permille| i64::from(permille.min(1000))),
                 ..Words::default()
             };
             let renew = self.renewal(report.proof, report.progress);
@@ -75,13 +77,14 @@ impl Store {
         let mut tasks = lock(&mut tx, commits.iter().map(|commit| commit.proof)).await?;
         let mut moves = Moves::new(tx.now());
         let special = stage::special(&mut tx, tasks.keys().map(|id| id.job())).await?;
+        let shelf = Shelf::of(&mut tx, commits).await?;
         let mut answers = Vec::with_capacity(commits.len());
         let mut accepted = Vec::new();
         for commit in commits {
             let answer = answer(&mut tasks, commit.proof, |task| {
                 let is_plan =
                     special.get(&(task.id.job(), task.row.stage)).is_some_and(|stage| stage.is_plan);
-                commit_one(&mut moves, task, commit, is_plan)
+                commit_one(&mut moves, task, commit, is_plan, &shelf)
             });
             if answer == Answer::Accepted {
                 accepted.push(commit);
@@ -107,7 +110,7 @@ impl Store {
         let policies = retry_policies(&mut tx, tasks.keys().map(|id| id.job())).await?;
         let mut moves = Moves::new(tx.now());
         let mut answers = Vec::with_capacity(failures.len());
-        let mut steps = Vec::new();
+        let (mut steps, mut logs) = (Vec::new(), Vec::new());
         for failure in failures {
             let fail = Command::Fail {
                 token: failure.proof.token,
@@ -116,15 +119,18 @@ impl Store {
                 jitter: Jitter(rand::random_range(0..=1000)),
             };
             let note: String = failure.message.chars().take(MAX_MESSAGE).collect();
+            let said = format!("execution {}.{} failed ({}): {note}", failure.proof.task, failure.proof.fence, failure.kind);
             let words = Words { note: Some(note), usage: Some(failure.usage), ..Words::default() };
             let answer = answer(&mut tasks, failure.proof, |task| moves.make(task, &fail, words));
             if answer == Answer::Accepted {
                 steps.extend(failure.steps.iter().map(|step| (failure.proof, step)));
+                logs.push(NewLog::of_task(failure.proof.task, Level::Warn, said));
             }
             answers.push(answer);
         }
         moves.save(&mut tx).await?;
         log::insert_steps(&mut tx, &steps).await?;
+        log::insert(&mut tx, &logs).await?;
         tx.commit().await?;
         Ok(answers)
     }
@@ -155,12 +161,21 @@ fn answer(
     }
 }
 
-/// A plan that cannot be expanded is a failure of its task, for good, and no commit.
-fn commit_one(moves: &mut Moves, task: &mut Loaded, commit: &Commit, is_plan: bool) -> Result<(), Refusal> {
+/// A plan that cannot be expanded, or a publication that cannot be shown, is a failure of its task, for good, and no
+/// commit.
+fn commit_one(
+    moves: &mut Moves,
+    task: &mut Loaded,
+    commit: &Commit,
+    is_plan: bool,
+    shelf: &Shelf,
+) -> Result<(), Refusal> {
     let token = commit.proof.token;
     let result = commit.result.as_ref().map(ToString::to_string);
     let usage = Some(commit.usage);
-    if is_plan && let Err(reason) = plan::segments(result.as_deref()) {
+    let plan = if is_plan { plan::segments(result.as_deref()).map(drop) } else { Ok(()) };
+    let publication = commit.publication.as_ref().map_or(Ok(()), |it| shelf.check(task.id, it));
+    if let Err(reason) = plan.and(publication) {
         let fail = Command::Fail {
             token,
             kind: failure::Kind::Permanent,
@@ -190,7 +205,7 @@ async fn publish(
             messages.push(message);
         }
         if let Some(publication) = &commit.publication {
-            video::publish(tx, id, publication).await?;
+            publish::generation(tx, id, publication).await?;
         }
     }
     log::insert_steps(tx, &steps).await?;

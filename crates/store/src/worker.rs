@@ -30,6 +30,14 @@ SELECT id FROM worker
 WHERE status NOT IN ('offline', 'disabled') AND coalesce(last_heartbeat, registered_at) <= $1
 ORDER BY id LIMIT $2";
 
+/// Those that left for good. Their executions name them still, and need no row of theirs.
+const PRUNE: &str = "
+DELETE FROM worker WHERE id IN (
+    SELECT id FROM worker
+    WHERE status = 'offline' AND kind = 'local' AND coalesce(last_heartbeat, registered_at) < $1
+    LIMIT $2
+)";
+
 const LIST: &str = "
 SELECT id, name, kind, hostname, version, status, phase, capabilities, slots, running, done, failed, registered_at,
        last_heartbeat
@@ -139,6 +147,17 @@ impl Store {
             let status = step(&mut tx, id, command, role).await?;
             tx.commit().await?;
             Ok(status)
+        })
+        .await
+    }
+
+    /// Forgets local workers that have been offline since before `before`, a batch at a time; how many.
+    pub async fn prune_workers(&self, before: Millis, max: i64) -> Result<u64> {
+        again(|| async {
+            let mut tx = self.db.write(Step::Archive).await?;
+            let pruned = tx.query(PRUNE).bind(before).bind(max).execute().await?;
+            tx.commit().await?;
+            Ok(pruned)
         })
         .await
     }

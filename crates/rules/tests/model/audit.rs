@@ -81,14 +81,24 @@ fn illegal(event: &Event, before: &TaskRow, after: &TaskRow, action: &Action) ->
     };
     if action.role() != Some(event.role) {
         Some(Breach::WrongRole)
-    } else if !LEGAL.contains(&told) || (event.from, event.to) != names {
+    } else if !LEGAL.contains(&told) {
         Some(Breach::IllegalMove)
+    } else if (event.from, event.to) != names || event.execution != what_became_of_it(before, after) {
+        Some(Breach::Unaudited)
     } else if event.command == "commit" && !(lease_was_live && is_word_of_holder(action, &before.task)) {
         Some(Breach::CommitWithoutLease)
     } else if event.command == "recover" && lease_was_live {
         Some(Breach::LiveLeaseTaken)
     } else {
         None
+    }
+}
+
+fn what_became_of_it(before: &TaskRow, after: &TaskRow) -> Option<(Option<Status>, Status)> {
+    match (before.task.state.execution(), after.task.state.execution()) {
+        (old, Some(new)) if old != Some(new) => Some((old, new)),
+        (Some(old), None) => Some((Some(old), Aborted)),
+        (Some(_) | None, _) => None,
     }
 }
 

@@ -143,7 +143,8 @@ fn optional_work_withdrawn_and_not_counted_as_given_up_hangs_the_retried_job() {
 /// Why a job's spec may not make a plan optional.
 #[test]
 fn a_plan_that_is_given_up_hangs_its_job() {
-    let stages = job([stage("plan", Planning, 1).optional(), stage("segment", Processing, 1).expands("plan")]);
+    let stages =
+        job([stage("plan", Planning, 1).optional(), stage("segment", Processing, 1).expands("plan")]);
     let faults = Faults { failure: true, ..FAIR_WEATHER };
     let config = Config { faults, merges_alike: false, ..Config::new("optional plan", vec![stages]) };
 

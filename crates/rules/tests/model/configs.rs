@@ -23,7 +23,10 @@ pub fn plan_and_segments() -> Config {
         stage("segment", Processing, 2).expands("plan"),
         stage("join", UploadingOutputs, 1).needs("segment"),
     ]);
-    Config { faults: Faults { drain: false, ..Faults::ALL }, ..Config::new("plan and segments", vec![stages]) }
+    Config {
+        faults: Faults { drain: false, ..Faults::ALL },
+        ..Config::new("plan and segments", vec![stages])
+    }
 }
 
 /// Work the job can do without, beside work it cannot; both before what publishes.

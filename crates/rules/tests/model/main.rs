@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `config`, `configs` | what is walked: jobs, workers, misfortunes |
 //! | `world` | one state: rows, memories, words under way |
-//! | `action`, `step`, `transaction` | what can happen next, and what comes of it; here the rules are called |
+//! | `action`, `possible` | everything that can happen, and what of it can happen next |
+//! | `step`, `transaction` | what comes of it; here the rules are called |
 //! | `audit`, `properties` | what must hold of each step, and of each world |
 //! | `mill`, `reverse` | the two searches: forwards for what must never be, backwards for what must stay possible |
 //! | `flaw` | mistakes that could have been made |
@@ -22,6 +23,7 @@ mod flaw;
 mod hash;
 mod mill;
 mod names;
+mod possible;
 mod properties;
 mod reverse;
 mod step;

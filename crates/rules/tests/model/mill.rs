@@ -1,7 +1,8 @@
 //! The model as the checker sees it, and what is asked of the checker.
 
-use crate::action::{Action, possible};
+use crate::action::Action;
 use crate::config::Config;
+use crate::possible::possible;
 use crate::properties;
 use crate::step::perform;
 use crate::world::World;

@@ -150,10 +150,11 @@ fn sanity() -> Vec<Property<Mill>> {
         }),
         sometimes("a late commit meets a committed task", |mill, world| {
             let needs_two_words = mill.0.mail < 2;
-            needs_two_words || world.mail.iter().any(|letter| match &world.at(letter.at).task.state {
-                State::Done { token, .. } => letter.word == Word::Commit && *token != letter.token,
-                State::New | State::Ready { .. } | State::Running { .. } | State::Error { .. } => false,
-            })
+            needs_two_words
+                || world.mail.iter().any(|letter| match &world.at(letter.at).task.state {
+                    State::Done { token, .. } => letter.word == Word::Commit && *token != letter.token,
+                    State::New | State::Ready { .. } | State::Running { .. } | State::Error { .. } => false,
+                })
         }),
     ]
 }

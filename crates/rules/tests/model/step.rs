@@ -117,7 +117,13 @@ fn rerun(config: &Config, tx: &mut Transaction, job: usize) {
     advance(config, tx, job);
 }
 
-fn claim(config: &Config, tx: &mut Transaction, process: usize, at: At, is_heard: bool) -> Result<(), Refusal> {
+fn claim(
+    config: &Config,
+    tx: &mut Transaction,
+    process: usize,
+    at: At,
+    is_heard: bool,
+) -> Result<(), Refusal> {
     let token = fresh_token(&mut tx.world);
     let terms = Terms { length: TICK, stall: config.stall, deadline: None };
     tx.make(at, &Command::Claim { worker: worker_id(process), token, terms })?;

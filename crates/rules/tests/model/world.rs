@@ -221,11 +221,11 @@ impl StageRow {
     }
 
     pub fn progress(&self, part: &Part) -> Progress {
-        let is_open = |row: &&TaskRow| !row.is_settled() && !(part.is_optional && row.is_given_up());
+        let is_closed = |row: &TaskRow| row.is_settled() || (part.is_optional && row.is_given_up());
         Progress {
             is_expanded: self.is_expanded,
             is_released: self.is_released,
-            open: self.tasks.iter().filter(is_open).count() as u32,
+            open: self.tasks.iter().filter(|row| !is_closed(row)).count() as u32,
         }
     }
 }

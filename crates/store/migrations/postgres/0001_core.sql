@@ -203,12 +203,14 @@ CREATE INDEX outbox_due ON outbox (available_at) WHERE delivered_at IS NULL;
 
 CREATE TABLE job_archive (
     job_id      BIGINT PRIMARY KEY,
+    video_id    BIGINT REFERENCES video (id),
     user_id     TEXT NOT NULL,
     outcome     TEXT NOT NULL,
     ended_at    BIGINT NOT NULL,
     archived_at BIGINT NOT NULL,
     record      TEXT NOT NULL
 );
+CREATE INDEX job_archive_video ON job_archive (video_id, job_id);
 
 -- Tables that grow for ever are partitioned by time; dropping a partition is how history ends.
 -- No primary key: on the audit it alone would cost a fifth of all throughput, and BRIN is free.

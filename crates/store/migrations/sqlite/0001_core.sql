@@ -202,12 +202,14 @@ CREATE INDEX outbox_due ON outbox (available_at) WHERE delivered_at IS NULL;
 
 CREATE TABLE job_archive (
     job_id      INTEGER PRIMARY KEY,
+    video_id    BIGINT REFERENCES video (id),
     user_id     TEXT NOT NULL,
     outcome     TEXT NOT NULL,
     ended_at    BIGINT NOT NULL,
     archived_at BIGINT NOT NULL,
     record      TEXT NOT NULL
 );
+CREATE INDEX job_archive_video ON job_archive (video_id, job_id);
 
 -- Tables that grow for ever.
 CREATE TABLE audit (

@@ -3,7 +3,7 @@
 //! That it sees nothing on a healthy database is asked at the end of every behaviour of this suite.
 
 use crate::shop::{commit_of, planned, simple, spec, wide};
-use crate::world::World;
+use crate::world::{LEASE, World};
 use rules::failure::Kind;
 use rules::{GenerationId, JobId};
 use serde_json::json;
@@ -82,10 +82,16 @@ async fn a_live_execution_of_a_task_that_does_not_run_is_found(world: &World) {
 }
 
 async fn an_older_execution_that_is_still_live_is_found(world: &World) {
-    busy(world).await;
+    world.submit(simple()).await;
+    let worker = world.worker("noop").await;
+    for _ in 0..2 {
+        world.claim(worker).await;
+        world.turn(LEASE);
+        world.orchestrate().await;
+    }
 
     let sql = "
-UPDATE execution SET status = 'LEASED', finished_at = NULL, failure = NULL WHERE status = 'ABORTED'";
+UPDATE execution SET status = 'LEASED', finished_at = NULL, failure = NULL WHERE fence = 1";
     damage(world, sql, "only a RUNNING task has").await;
 }
 

@@ -13,19 +13,22 @@
 macro_rules! on_both_engines {
     ($($behaviour:ident),+ $(,)?) => {
         mod on_sqlite {
-            $(#[test] fn $behaviour() { $crate::world::live(false, super::$behaviour); })+
+            use $crate::world::{Ground, live};
+            $(#[test] fn $behaviour() { live(Ground::Sqlite, super::$behaviour); })+
         }
         mod on_postgres {
-            $(#[test] fn $behaviour() { $crate::world::live(true, super::$behaviour); })+
+            use $crate::world::{Ground, live};
+            $(#[test] fn $behaviour() { live(Ground::PostgresSchema, super::$behaviour); })+
         }
     };
 }
 
-/// For what only PostgreSQL has: partitions, poolers, statistics.
+/// For what only PostgreSQL has: partitions, poolers, statistics. Each gets a whole database.
 macro_rules! on_postgres_alone {
     ($($behaviour:ident),+ $(,)?) => {
         mod on_postgres_alone {
-            $(#[test] fn $behaviour() { $crate::world::live(true, super::$behaviour); })+
+            use $crate::world::{Ground, live};
+            $(#[test] fn $behaviour() { live(Ground::PostgresDatabase, super::$behaviour); })+
         }
     };
 }
@@ -34,7 +37,8 @@ macro_rules! on_postgres_alone {
 macro_rules! on_sqlite_alone {
     ($($behaviour:ident),+ $(,)?) => {
         mod on_sqlite_alone {
-            $(#[test] fn $behaviour() { $crate::world::live(false, super::$behaviour); })+
+            use $crate::world::{Ground, live};
+            $(#[test] fn $behaviour() { live(Ground::Sqlite, super::$behaviour); })+
         }
     };
 }

@@ -67,10 +67,8 @@ async fn a_recovery_leaves_a_diagnostic(world: &World) {
         task.proof.task
     );
     let logs = world.store.logs_of_job(job, 0).await.unwrap();
-    assert_eq!(logs.iter().map(|log| (log.level.as_str(), log.message.as_str())).collect::<Vec<_>>(), [(
-        "warn",
-        told.as_str()
-    )]);
+    let logs: Vec<_> = logs.iter().map(|log| (log.level.as_str(), log.message.as_str())).collect();
+    assert_eq!(logs, [("warn", told.as_str())]);
     let execution = world.latest(task.proof.task).await;
     assert_eq!((execution.failure.as_deref(), execution.error), (Some("lease_expired"), Some(told)));
 }

@@ -62,7 +62,7 @@ async fn migrations_are_recorded_by_name(world: &World) {
 }
 
 async fn an_empty_server_is_not_migrated_by_opening_it(world: &World) {
-    let empty = Database::empty_on_postgres().await;
+    let empty = Database::empty().await;
 
     let opened = Store::open(&empty.location, world.options()).await.err().unwrap();
     assert!(matches!(opened, Error::Older { found: 0, .. }), "{opened}");
@@ -79,7 +79,7 @@ async fn an_empty_server_is_not_migrated_by_opening_it(world: &World) {
 }
 
 async fn many_that_migrate_at_once_take_turns(world: &World) {
-    let empty = Database::empty_on_postgres().await;
+    let empty = Database::empty().await;
     let migrations = (0..6).map(|_| {
         let (at, options) = (empty.location.clone(), world.options());
         tokio::spawn(async move { Store::migrate(&at, options).await.unwrap().len() })

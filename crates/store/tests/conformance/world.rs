@@ -25,13 +25,20 @@ pub struct World {
 /// So many worlds exist at once, whatever the number of cores: PostgreSQL's connections are limited.
 static SEATS: Semaphore = Semaphore::const_new(12);
 
+/// What a world stands on.
+pub enum Ground {
+    Sqlite,
+    PostgresSchema,
+    PostgresDatabase,
+}
+
 /// Lets a behaviour live in a new world, and has the doctor look at what it leaves.
-pub fn live(on_postgres: bool, behaviour: impl AsyncFnOnce(&World)) {
+pub fn live(ground: Ground, behaviour: impl AsyncFnOnce(&World)) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let _seat = SEATS.acquire().await.unwrap();
-        let world = World::new(on_postgres).await;
+        let world = World::new(ground).await;
         behaviour(&world).await;
         world.examine().await;
         let World { store, database, .. } = world;
@@ -41,11 +48,11 @@ pub fn live(on_postgres: bool, behaviour: impl AsyncFnOnce(&World)) {
 }
 
 impl World {
-    async fn new(on_postgres: bool) -> Self {
-        let database = if on_postgres {
-            Database::on_postgres().await
-        } else {
-            Database::on_sqlite()
+    async fn new(ground: Ground) -> Self {
+        let database = match ground {
+            Ground::Sqlite => Database::on_sqlite(),
+            Ground::PostgresSchema => Database::schema().await,
+            Ground::PostgresDatabase => Database::whole().await,
         };
         let hand = Arc::new(AtomicI64::new(DAWN));
         let store = Store::open(&database.location, options(&hand)).await.unwrap();

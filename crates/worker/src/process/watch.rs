@@ -1,16 +1,18 @@
 //! Follows a guarded command until nothing of it is left.
 
+mod outcome;
+
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::capture::Capture;
 use super::guarded::Guarded;
-use super::{Command, Error, Exit, Progress, Status};
+use super::{Command, Error, Exit, Progress};
 use crate::guard::message::{Ended, Message};
 use crate::guard::tree;
 
@@ -19,6 +21,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How long output is awaited after the guard is gone. It ends with the guard, unless a survivor holds it
 /// open.
 const DRAIN: Duration = Duration::from_secs(1);
+
+const MOMENT: Duration = Duration::from_millis(50);
 
 const CHUNK: usize = 16 * 1024;
 
@@ -86,22 +90,28 @@ impl<'a> Watch<'a> {
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
         while !self.is_over() {
-            let due = self.next_due();
+            let (due, stalled_at) = (self.due(), self.stalled_at());
+            // In this order: nothing holds up a stop or a deadline, not even a flood of output, and a silence is
+            // one only if there is nothing to read, for it may be the worker that was held up.
             tokio::select! {
+                biased;
                 () = stop.cancelled(), if self.may_be_cut() => self.cut(Cut::Stopped),
-                () = sleep_until(due.unwrap_or(self.guarded.since)), if due.is_some() => self.overdue(),
+                () = until(due), if due.is_some() => self.overdue(),
                 _ = second.tick() => self.look(),
+                status = &mut self.guarded.gone, if self.gone.is_none() => {
+                    self.gone = Some((Instant::now(), status.ok()));
+                }
+                line = self.guarded.lifeline.next_line(), if self.open.lifeline => {
+                    self.hear(line.ok().flatten());
+                }
                 n = read(&mut self.guarded.stdout, &mut out), if self.open.stdout => {
                     self.take_stdout(&out[..n]);
                 }
                 n = read(&mut self.guarded.stderr, &mut err), if self.open.stderr => {
                     self.take_stderr(&err[..n]);
                 }
-                line = self.guarded.lifeline.next_line(), if self.open.lifeline => {
-                    self.hear(line.ok().flatten());
-                }
-                status = &mut self.guarded.gone, if self.gone.is_none() => {
-                    self.gone = Some((Instant::now(), status.ok()));
+                () = silence(stalled_at), if stalled_at.is_some() && self.may_be_cut() => {
+                    self.cut(Cut::Stalled(self.command.stall.unwrap_or_default()));
                 }
             }
         }
@@ -122,31 +132,24 @@ impl<'a> Watch<'a> {
         self.guarded.end(self.command.grace);
     }
 
-    fn timed_out_at(&self) -> Option<Instant> {
-        self.command.timeout.and_then(|timeout| self.guarded.since.checked_add(timeout))
-    }
-
     fn stalled_at(&self) -> Option<Instant> {
         self.command.stall.and_then(|stall| self.last_output.checked_add(stall))
     }
 
-    fn next_due(&self) -> Option<Instant> {
+    /// When to give up waiting: for output once the guard is gone, for the command before that.
+    fn due(&self) -> Option<Instant> {
         match self.gone {
             Some((at, _)) => Some(at + DRAIN),
-            None if self.may_be_cut() => self.timed_out_at().into_iter().chain(self.stalled_at()).min(),
+            None if self.may_be_cut() => {
+                self.command.timeout.and_then(|after| self.guarded.since.checked_add(after))
+            }
             None => None,
         }
     }
 
     fn overdue(&mut self) {
-        let now = Instant::now();
-        if !self.may_be_cut() {
-            return;
-        }
-        if self.timed_out_at().is_some_and(|at| at <= now) {
+        if self.may_be_cut() {
             self.cut(Cut::TimedOut(self.command.timeout.unwrap_or_default()));
-        } else if self.stalled_at().is_some_and(|at| at <= now) {
-            self.cut(Cut::Stalled(self.command.stall.unwrap_or_default()));
         }
     }
 
@@ -202,56 +205,20 @@ impl<'a> Watch<'a> {
             Err(error) => warn!("a guard said what no guard says: {error}"),
         }
     }
+}
 
-    fn result(mut self) -> Result<Exit, Error> {
-        let program = self.command.program();
-        if let Some((errno, reason)) = self.heard.refused.take() {
-            return Err(Error::cannot_start(program, &self.command.cwd, errno, reason));
-        }
-        let ended = self.heard.ended.take();
-        match (self.cut, ended) {
-            (None, None) => Err(self.guard_lost()),
-            (None, Some(ended)) if !self.stdout.is_over_limit() => Ok(self.exit(Some(ended))),
-            (None, ended) => Err(self.cut_short(Cut::OutputTooLarge, ended)),
-            (Some(cut), ended) => Err(self.cut_short(cut, ended)),
-        }
+/// At once without a time: a disabled branch of `select!` makes its future all the same.
+async fn until(time: Option<Instant>) {
+    if let Some(time) = time {
+        sleep_until(time).await;
     }
+}
 
-    fn cut_short(self, cut: Cut, ended: Option<Ended>) -> Error {
-        let limit = self.command.output_limit;
-        let exit = Box::new(self.exit(ended));
-        match cut {
-            Cut::Stopped => Error::Stopped,
-            Cut::TimedOut(after) => Error::TimedOut { after, exit },
-            Cut::Stalled(after) => Error::Stalled { after, exit },
-            Cut::OutputTooLarge => Error::OutputTooLarge { limit, exit },
-        }
-    }
-
-    fn guard_lost(self) -> Error {
-        let status = self.gone.and_then(|(_, status)| status);
-        let how = status.map_or("it vanished".into(), |status| Status::of(status).to_string());
-        Error::GuardLost { program: self.command.program().into(), how, stderr_tail: self.stderr.tail() }
-    }
-
-    fn exit(self, ended: Option<Ended>) -> Exit {
-        let survivors = ended.as_ref().map_or(0, |ended| ended.survivors);
-        if survivors > 0 {
-            warn!("{survivors} processes of `{}` survived SIGKILL", self.command.program());
-        }
-        let usage = ended.as_ref().map(|ended| ended.usage).unwrap_or_default();
-        Exit {
-            status: ended.map_or(Status::Signal(libc::SIGKILL), |ended| ended.status),
-            stdout_tail: self.stdout.tail(),
-            stderr_tail: self.stderr.tail(),
-            stdout_bytes: self.stdout.bytes(),
-            stderr_bytes: self.stderr.bytes(),
-            stdout: self.stdout.into_kept(),
-            wall: self.gone.map_or_else(Instant::now, |(at, _)| at) - self.guarded.since,
-            cpu: usage.cpu(),
-            peak_memory_bytes: usage.peak_memory_bytes,
-        }
-    }
+/// Resolves a moment late: output that came while the worker was held up is noticed only when the runtime has
+/// looked at its descriptors again, which it does before it lets a timer run out.
+async fn silence(too_long_at: Option<Instant>) {
+    until(too_long_at).await;
+    sleep(MOMENT).await;
 }
 
 /// Zero at the end, and also on an error: a pipe that cannot be read has ended for us.

@@ -133,6 +133,21 @@ async fn it_ends_when_there_is_nothing_left_to_do_and_not_before() {
     assert_eq!(summary, Summary { done: 3, ..Summary::default() });
 }
 
+#[tokio::test(start_paused = true)]
+async fn it_does_not_end_while_it_is_at_work_itself() {
+    let mut scene = Scene::with_slots(2);
+    scene.options.exit_when_idle = Some(IsOver::new(|| std::future::ready(true)));
+    let task = scene.submit_play();
+    let worker = scene.start();
+
+    turn_the_clock(2 * scene.options.drain_deadline.as_secs()).await;
+    let is_draining = scene.desk.count(|said| matches!(said, Said::Heartbeat { is_draining: true, .. })) > 0;
+    scene.play.open(task);
+
+    assert!(!is_draining);
+    assert_eq!(worker.ended().await.unwrap().done, 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_short_tasks_on_several_threads_are_each_done_once() {
     let mut scene = Scene::with_slots(8);

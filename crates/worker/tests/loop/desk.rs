@@ -51,6 +51,8 @@ pub struct Desk {
     pub hangs: bool,
     /// Takes the next commit, but its answer gets lost.
     pub loses_commit: bool,
+    /// Renewals get lost until a commit got through.
+    pub renews_in_vain: bool,
     /// Takes no commit.
     pub commits_in_vain: bool,
     /// Says that there is work, whatever there is.

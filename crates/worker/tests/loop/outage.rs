@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rules::task::Command;
+use rules::task::{Command, Refusal};
 use serde_json::Value;
 use tokio::time::Instant;
 use wire::Answer;
@@ -50,6 +50,24 @@ async fn an_outage_in_the_middle_costs_no_work() {
         assert_eq!(executions, 1, "the lease ran out, was not taken back, and was renewed");
     }
     assert!(scene.desk.with(|desk| desk.tasks[&kept].result.is_some()), "the result was kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ran_out_is_renewed_for_the_sake_of_the_report() {
+    let scene = Scene::with_slots(1);
+    let task = scene.submit_play();
+    let _worker = scene.start();
+    scene.play.until_begun(task).await;
+
+    scene.desk.with(|desk| desk.renews_in_vain = true);
+    turn_the_clock(60).await;
+    scene.play.open(task);
+    scene.desk.until_done(task).await;
+
+    let commits: Vec<_> =
+        scene.desk.said().into_iter().filter(|said| matches!(said, Said::Commit(..))).collect();
+    let late = Said::Commit(task, Answer::Refused(Refusal::LeaseExpired));
+    assert_eq!(commits, [late, Said::Commit(task, Answer::Accepted)]);
 }
 
 #[tokio::test(start_paused = true)]

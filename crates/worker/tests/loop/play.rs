@@ -74,9 +74,8 @@ impl Play {
 }
 
 async fn beat(context: &Context) {
-    for step in 0.. {
+    loop {
         context.progress.beat();
-        context.progress.set_fraction(f64::from(step % 1000) / 1000.0);
         sleep(Duration::from_secs(1)).await;
     }
 }

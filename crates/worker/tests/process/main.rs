@@ -36,6 +36,7 @@ tests![
     output::what_cannot_start_says_why,
     endings::a_timeout_ends_the_command,
     endings::a_silent_command_is_stalled_and_a_talking_one_is_not,
+    endings::a_worker_that_was_held_up_does_not_blame_the_command,
     endings::a_stop_is_gentle_first,
     endings::a_stop_does_not_wait_for_a_command_that_ignores_it,
     endings::a_token_cancelled_before_starts_nothing,

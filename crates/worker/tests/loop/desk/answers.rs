@@ -56,6 +56,9 @@ impl wire::Desk for FakeDesk {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Answer>, Error> {
         self.known()?;
+        if self.with(|desk| desk.renews_in_vain) {
+            return Err(Error::Away("only for renewals".into()));
+        }
         self.hear(Said::Renew(renewals.len()));
         let refusal = self.with(|desk| desk.refuses_renewals);
         let answer = |renewal: &Renewal| {
@@ -90,6 +93,7 @@ impl wire::Desk for FakeDesk {
             self.with(|desk| desk.tasks.get_mut(&word.proof.task).unwrap().result = word.result.clone());
         }
         self.hear(Said::Commit(word.proof.task, answer));
+        self.with(|desk| desk.renews_in_vain = false);
         match self.with(|desk| std::mem::take(&mut desk.loses_commit)) {
             true => Err(Error::Away("the answer got lost".into())),
             false => Ok(answer),
