@@ -1,14 +1,40 @@
 //! `vodmill bench …`: measuring on the user's own machine and database.
+//!
+//! | what | file |
+//! | --- | --- |
+//! | the database the figures come from | [`place`] |
+//! | what the engine does without any contract | [`raw`] |
+//! | jobs to measure with | [`load`] |
+//! | what is measured | [`verbs`], [`drain`], [`latency`], [`backlog`], [`recovery`] |
+//! | what people see | [`figure`] |
+//!
+//! To add a measure: give it a function that pushes its [`figure::Figure`]s, and a line in [`queue::Part`].
+
+mod backlog;
+mod drain;
+mod figure;
+mod latency;
+mod load;
+mod place;
+mod queue;
+mod raw;
+mod recovery;
+mod sizes;
+mod verbs;
 
 use crate::Done;
 use crate::settings::Settings;
 
 /// Measure what this machine and database can do
 #[derive(clap::Subcommand)]
-pub enum Command {}
+pub enum Command {
+    Queue(queue::Args),
+}
 
 impl Command {
-    pub async fn run(self, _settings: &Settings) -> anyhow::Result<Done> {
-        match self {}
+    pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        match self {
+            Command::Queue(args) => args.run(settings).await,
+        }
     }
 }

@@ -154,7 +154,8 @@ impl Settings {
         Ok(orchestrator::Options {
             recovery_interval: (lease / 8).clamp(Duration::from_millis(50), default.recovery_interval),
             offline_interval: duration(offline),
-            archive_after: days(self.archive_after_days, "archive_after_days")?.unwrap_or(default.archive_after),
+            archive_after: days(self.archive_after_days, "archive_after_days")?
+                .unwrap_or(default.archive_after),
             history_after: days(self.history_after_days, "history_after_days")?,
             ..default
         })

@@ -10,7 +10,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-store", &["vodmill-rules", "vodmill-wire"]),
     ("vodmill-orchestrator", &["vodmill-rules", "vodmill-store"]),
     ("vodmill-worker", &["vodmill-rules", "vodmill-wire"]),
-    ("vodmill", &["vodmill-orchestrator", "vodmill-rules", "vodmill-store", "vodmill-wire", "vodmill-worker"]),
+    (
+        "vodmill",
+        &["vodmill-orchestrator", "vodmill-rules", "vodmill-store", "vodmill-wire", "vodmill-worker"],
+    ),
 ];
 
 #[test]
@@ -21,9 +24,10 @@ fn arrows_point_one_way() {
         let name = package.name.as_str();
         let allowed = ARROWS.iter().find(|(crate_name, _)| *crate_name == name);
         let (_, allowed) = allowed.unwrap_or_else(|| panic!("{name} has no place in the drawing yet"));
-        let arrows = package.dependencies.iter().filter(|arrow| {
-            arrow.kind == DependencyKind::Normal && arrow.path.is_some()
-        });
+        let arrows = package
+            .dependencies
+            .iter()
+            .filter(|arrow| arrow.kind == DependencyKind::Normal && arrow.path.is_some());
         for arrow in arrows {
             assert!(allowed.contains(&arrow.name.as_str()), "{name} must not depend on {}", arrow.name);
         }

@@ -32,7 +32,8 @@ fn everything_survives_on_postgres() {
 #[test]
 #[ignore = "takes as long as it is told to: make chaos"]
 fn everything_survives_for_long() {
-    let seconds = std::env::var("VODMILL_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
+    let seconds =
+        std::env::var("VODMILL_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
     let (begun, first) = (Instant::now(), seed());
     let mut rounds = 0;
     while begun.elapsed() < Duration::from_secs(seconds) {
@@ -74,7 +75,8 @@ fn round(engine: Engine, seed: u64, size: Size) {
     let jobs = submit(&world, &mut dice, if size == Size::Full { 50 } else { 12 });
 
     let mut fleet = Fleet::start(&world);
-    let mut hand = Hand { dice: &mut dice, world: &world, to_cancel: cancelled(&jobs), last_restart: Instant::now() };
+    let mut hand =
+        Hand { dice: &mut dice, world: &world, to_cancel: cancelled(&jobs), last_restart: Instant::now() };
     until_with("every job has ended", Duration::from_secs(600), || {
         hand.strike(&mut fleet);
         open_jobs(&world) == Some(0)

@@ -123,8 +123,8 @@ macro_rules! killed_at {
 }
 
 killed_at![
-    register, heartbeat, claim, progress, renew, commit, fail, settle, judge, retry, recover, offline, deliver,
-    append, delivered, archive, history,
+    register, heartbeat, claim, progress, renew, commit, fail, settle, judge, retry, recover, offline,
+    deliver, append, delivered, archive, history,
 ];
 
 /// Steps of commands that people type: killed, and typed again.
@@ -155,7 +155,8 @@ mod by_hand {
     fn a_killed_submission_is_repeated_by_its_key(engine: Engine) {
         let world = World::new(engine);
         let spec = world.write("spec.toml", JOB);
-        let submit = || world.vodmill(&["submit", spec.to_str().unwrap(), "--idempotency-key", "k", "--json"]);
+        let submit =
+            || world.vodmill(&["submit", spec.to_str().unwrap(), "--idempotency-key", "k", "--json"]);
 
         is_killed(submit(), "submit.before");
         assert_eq!(world.vodmill(&["jobs", "--json"]).json().as_array().map(Vec::len), Some(0));

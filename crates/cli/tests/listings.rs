@@ -46,7 +46,9 @@ fn every_listing_speaks_json(engine: Engine) {
     let steps = world.vodmill(&["job", "steps", &id, "--json"]).json();
     let steps = steps.as_array().unwrap();
     assert_eq!(steps.len(), 5, "a plan, and two segments that fail once each");
-    assert!(steps.iter().any(|step| step["exit_code"] == 1 && step["stderr_tail"].as_str() == Some("working\n")));
+    assert!(
+        steps.iter().any(|step| step["exit_code"] == 1 && step["stderr_tail"].as_str() == Some("working\n"))
+    );
     let executions = world.vodmill(&["job", "executions", &id, "--json"]).json();
     assert!(executions.as_array().unwrap().iter().all(|execution| execution["wall_ms"].as_i64().is_some()));
 }
@@ -54,11 +56,15 @@ fn every_listing_speaks_json(engine: Engine) {
 fn why_explains_what_a_job_waits_for(engine: Engine) {
     let world = World::new(engine);
     let waiting = world.submit(JOB).to_string();
-    let unable = world.submit("name = 'x'\n[[stage]]\nname = 'a'\nkind = 'noop'\nrequires = ['gpu']").to_string();
+    let unable =
+        world.submit("name = 'x'\n[[stage]]\nname = 'a'\nkind = 'noop'\nrequires = ['gpu']").to_string();
 
     let why = world.vodmill(&["job", "why", &waiting]).succeeds();
     assert!(why.contains("no worker is running: start one with `vodmill worker`"), "{why}");
-    assert!(why.contains("Stage encode waits for plan (1 of 1 left), whose plan says what it has to do"), "{why}");
+    assert!(
+        why.contains("Stage encode waits for plan (1 of 1 left), whose plan says what it has to do"),
+        "{why}"
+    );
 
     let mut worker = world.vodmill(&["worker"]).start();
     support::until("the first is done", || world.job_state(waiting.parse().unwrap()) == "completed");
@@ -71,7 +77,8 @@ fn why_explains_what_a_job_waits_for(engine: Engine) {
 fn watching_ends_with_the_job(engine: Engine) {
     let world = World::new(engine);
     let good = world.submit("name = 'good'\n[[stage]]\nname = 'a'\nkind = 'noop'").to_string();
-    let bad = world.submit("name = 'bad'\n[[stage]]\nname = 'a'\nrun = ['sh', '-c', 'echo no such luck >&2; exit 65']");
+    let bad = world
+        .submit("name = 'bad'\n[[stage]]\nname = 'a'\nrun = ['sh', '-c', 'echo no such luck >&2; exit 65']");
     world.vodmill(&["worker", "--exit-when-idle"]).succeeds();
 
     assert!(world.vodmill(&["watch", &good]).ends_with(0).contains("completed"));
@@ -84,7 +91,9 @@ fn watching_ends_with_the_job(engine: Engine) {
 fn help_and_completions_are_there_for_every_command() {
     let world = World::bare(Engine::Sqlite);
     let help = world.vodmill(&["--help"]).succeeds();
-    for command in ["migrate", "submit", "worker", "orchestrate", "watch", "jobs", "job", "workers", "doctor", "bench"] {
+    for command in
+        ["migrate", "submit", "worker", "orchestrate", "watch", "jobs", "job", "workers", "doctor", "bench"]
+    {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from --help");
         assert!(world.vodmill(&[command, "--help"]).succeeds().contains("Usage:"));
     }

@@ -163,7 +163,10 @@ fn a_settings_file_with_a_mistake_is_refused() {
 
     let said = world.vodmill(&["jobs"]).ends_with(2);
 
-    assert!(said.contains("vodmill.toml") && said.contains("unknown field `worker_heartbeat_intervall`"), "{said}");
+    assert!(
+        said.contains("vodmill.toml") && said.contains("unknown field `worker_heartbeat_intervall`"),
+        "{said}"
+    );
 }
 
 /// Runs a shell script in a mount namespace of its own, where it may mount what it likes.

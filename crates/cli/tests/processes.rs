@@ -30,7 +30,9 @@ fn worker(world: &World, more: &[&str]) -> Program {
 }
 
 fn one_stage(run: &str, more: &str) -> String {
-    format!("name = 'x'\nbackoff_initial_ms = 10\n{more}[[stage]]\nname = 'only'\nrun = ['sh', '-c', '{run}']\n")
+    format!(
+        "name = 'x'\nbackoff_initial_ms = 10\n{more}[[stage]]\nname = 'only'\nrun = ['sh', '-c', '{run}']\n"
+    )
 }
 
 fn tasks(world: &World, job: u64) -> Vec<Value> {
@@ -126,7 +128,8 @@ fn a_killed_worker_leaves_no_process_behind_and_its_task_is_done_again(engine: E
 
 fn a_worker_asleep_for_longer_than_its_lease_commits_nothing_late(engine: Engine) {
     let world = World::new(engine);
-    let (job, mut sleeper) = running(&world, "test $VODMILL_ATTEMPT -gt 1 || sleep 1", "", &["--no-orchestrator"]);
+    let (job, mut sleeper) =
+        running(&world, "test $VODMILL_ATTEMPT -gt 1 || sleep 1", "", &["--no-orchestrator"]);
 
     sleeper.signal(libc::SIGSTOP);
     worker(&world, &["--exit-when-idle"]).succeeds();

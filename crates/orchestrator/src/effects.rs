@@ -30,7 +30,9 @@ async fn deliver(store: &Store) -> Result<Look> {
         let mut by_path: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
         for message in messages {
             match message.payload.get("path").and_then(Value::as_str) {
-                Some(path) if message.topic == "append" => by_path.entry(path.into()).or_default().push(message),
+                Some(path) if message.topic == "append" => {
+                    by_path.entry(path.into()).or_default().push(message)
+                }
                 // Nobody has asked to be told of this topic.
                 _ => delivered.push(message.id),
             }
@@ -51,7 +53,8 @@ async fn deliver_lines(store: &Store, path: String, messages: Vec<Delivery>) -> 
         })
         .collect();
     store::testing::reached("append", "before");
-    let appended = tokio::task::spawn_blocking(move || append_once(Path::new(&path), &lines).map_err(|e| (path, e)));
+    let appended =
+        tokio::task::spawn_blocking(move || append_once(Path::new(&path), &lines).map_err(|e| (path, e)));
     let appended = appended.await.unwrap_or_else(|panic| Err(("?".into(), std::io::Error::other(panic))));
     store::testing::reached("append", "after");
     match appended {

@@ -20,8 +20,8 @@ const UNSETTLED: &str = "
 SELECT task_id FROM execution WHERE task_id BETWEEN $1 AND $2 AND finished_at IS NULL LIMIT 1";
 
 const INSERT: &str = "
-INSERT INTO job_archive (job_id, video_id, user_id, outcome, ended_at, archived_at, record)
-SELECT id, video_id, user_id, outcome, ended_at, $2, $3 FROM job WHERE id = $1";
+INSERT INTO job_archive (job_id, video_id, user_id, idempotency_key, spec_hash, outcome, ended_at, archived_at, record)
+SELECT id, video_id, user_id, idempotency_key, spec_hash, outcome, ended_at, $2, $3 FROM job WHERE id = $1";
 
 const FORGET: [&str; 5] = [
     "DELETE FROM execution WHERE task_id BETWEEN $1 AND $2",

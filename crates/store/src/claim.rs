@@ -153,7 +153,8 @@ async fn take(tx: &mut Tx, lanes: &[OpenLane], max: i64) -> Result<Vec<TaskRow>>
             rows.extend(lock(tx, lane, wanted as i64).await?);
         }
     }
-    let rank: HashMap<i64, usize> = best.iter().enumerate().map(|(rank, &(_, _, id, _))| (id, rank)).collect();
+    let rank: HashMap<i64, usize> =
+        best.iter().enumerate().map(|(rank, &(_, _, id, _))| (id, rank)).collect();
     rows.sort_by_key(|row| rank.get(&row.id).copied().unwrap_or(usize::MAX));
     Ok(rows)
 }

@@ -127,6 +127,16 @@ GROUP BY s.job_id, s.position, s.name, s.open, s.tasks, s.is_optional, s.failed
 HAVING s.open <> s.tasks - count(e.fence) - CASE WHEN s.is_optional THEN s.failed ELSE 0 END",
     },
     Check {
+        name: "a stage counts no more failed tasks than it has",
+        subject: job,
+        sql: "
+SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.failed || ' failed tasks and has ' || count(t.id)
+FROM stage s
+LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND t.stage = s.position
+    AND t.state = 'ERROR' AND t.due_at IS NULL
+GROUP BY s.job_id, s.position, s.name, s.failed HAVING count(t.id) < s.failed",
+    },
+    Check {
         name: "a stage's tasks are NEW before its release and, in an open job, not after",
         subject: task,
         sql: "

@@ -246,7 +246,8 @@ impl Store {
         };
         // A state is derived, not stored: pages are read until enough of the wanted ones are found.
         loop {
-            let page = view(&mut tx, sql, below, 0, filter.user.as_deref().unwrap_or(""), limit.max(200)).await?;
+            let page =
+                view(&mut tx, sql, below, 0, filter.user.as_deref().unwrap_or(""), limit.max(200)).await?;
             let Some(last) = page.last() else { break };
             below = last.id.0 - 1;
             found.extend(page.into_iter().filter(|job| filter.state.is_none_or(|state| job.state == state)));
@@ -285,7 +286,14 @@ pub(crate) async fn one(tx: &mut Tx, id: JobId) -> Result<Job> {
     view(tx, VIEW, id.0, id.0, "", 1).await?.pop().ok_or(Error::NotFound("job"))
 }
 
-async fn view(tx: &mut Tx, sql: &'static str, to: i64, from: i64, user: &str, limit: i64) -> Result<Vec<Job>> {
+async fn view(
+    tx: &mut Tx,
+    sql: &'static str,
+    to: i64,
+    from: i64,
+    user: &str,
+    limit: i64,
+) -> Result<Vec<Job>> {
     let rows: Vec<ViewRow> = tx.query(sql).bind(to).bind(from).bind(user).bind(limit).all().await?;
     let cancelled = |row: &ViewRow| row.outcome.as_deref() == Some(Outcome::Cancelled.as_str());
     let ids: Vec<(JobId, bool)> = rows.iter().map(|row| (JobId(row.id), cancelled(row))).collect();

@@ -41,7 +41,8 @@ impl NewLog {
     /// How a job ended.
     pub(crate) fn of_job(job: JobId, outcome: Outcome, reason: Option<&str>) -> Self {
         let level = if outcome == Outcome::Failed { Level::Error } else { Level::Info };
-        let message = reason.map_or_else(|| format!("the job is {outcome}"), |why| format!("the job is {outcome}: {why}"));
+        let message = reason
+            .map_or_else(|| format!("the job is {outcome}"), |why| format!("the job is {outcome}: {why}"));
         NewLog { job, task: None, level, stage: None, message, metadata: None }
     }
 

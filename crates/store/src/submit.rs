@@ -6,8 +6,8 @@ use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
 use crate::plan::{NewTask, insert_tasks};
 use crate::settle::release;
-use crate::wake::Topic;
 use crate::video::{self, Locked};
+use crate::wake::Topic;
 use crate::{lane, moves::Moves};
 use rules::spec::{self, Spec};
 use rules::video::{Command, Video};
@@ -47,6 +47,11 @@ ON CONFLICT (user_id, idempotency_key) DO NOTHING
 RETURNING id";
 
 const BY_KEY: &str = "SELECT id, spec_hash FROM job WHERE user_id = $1 AND idempotency_key = $2";
+
+const ARCHIVED_BY_KEY: &str =
+    "SELECT job_id, spec_hash FROM job_archive WHERE user_id = $1 AND idempotency_key = $2";
+
+const TAKE_BACK: &str = "DELETE FROM job WHERE id = $1";
 
 const INSERT_STAGES: &str = "
 INSERT INTO stage (job_id, position, name, phase, kind, payload, effect, needs, expands, is_plan, lane_id,
@@ -100,11 +105,19 @@ impl Store {
         let mut audited = Vec::new();
         let videos = video::lock_all(&mut tx, jobs.iter().filter_map(|job| job.new.video)).await?;
         for job in jobs {
-            let video = job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
+            let video =
+                job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
             let Some(id) = insert_job(&mut tx, job).await? else {
-                submitted.push(Submitted::Existing(existing(&mut tx, job).await?));
+                let id = existing(&mut tx, job, BY_KEY).await?.ok_or(Error::NotFound("job"))?;
+                submitted.push(Submitted::Existing(id));
                 continue;
             };
+            // Looked for only now: it may have been archived while the insert waited for its key.
+            if let Some(archived) = existing(&mut tx, job, ARCHIVED_BY_KEY).await? {
+                tx.query(TAKE_BACK).bind(id).execute().await?;
+                submitted.push(Submitted::Existing(archived));
+                continue;
+            }
             if let Some(&Locked { is_deleted }) = video {
                 rules::video::decide(&Video { is_deleted, ..Video::NEW }, Command::Submit)?;
             }
@@ -169,11 +182,15 @@ async fn insert_job(tx: &mut Tx, job: &Checked<'_>) -> Result<Option<JobId>> {
     Ok(inserted.map(|(id,)| JobId(id)))
 }
 
-async fn existing(tx: &mut Tx, job: &Checked<'_>) -> Result<JobId> {
-    let key = job.new.idempotency_key.clone().unwrap_or_default();
+/// The job that was submitted under the same key before.
+async fn existing(tx: &mut Tx, job: &Checked<'_>, by_key: &'static str) -> Result<Option<JobId>> {
+    let Some(key) = job.new.idempotency_key.as_deref() else { return Ok(None) };
     let user = job.new.spec.user.as_str();
-    let (id, hash): (i64, String) = tx.query(BY_KEY).bind(user).bind(key.as_str()).one().await?;
-    if hash == job.hash { Ok(JobId(id)) } else { Err(Error::KeyReused(key)) }
+    match tx.query(by_key).bind(user).bind(key).optional::<(i64, String)>().await? {
+        Some((id, hash)) if hash == job.hash => Ok(Some(JobId(id))),
+        Some(_) => Err(Error::KeyReused(key.into())),
+        None => Ok(None),
+    }
 }
 
 async fn insert_stages(tx: &mut Tx, id: JobId, job: &Checked<'_>) -> Result<Vec<NewTask>> {

@@ -6,7 +6,11 @@ use std::borrow::Cow;
 const REPLACEMENT: &str = "\u{fffd}";
 
 pub fn plain(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { text.replace('\0', REPLACEMENT).into() } else { text.into() }
+    if text.contains('\0') {
+        text.replace('\0', REPLACEMENT).into()
+    } else {
+        text.into()
+    }
 }
 
 /// The same for a JSON text, where a NUL is written `\u0000`; a backslash before that would be another's.

@@ -187,11 +187,8 @@ pub(crate) async fn lock_all(
 async fn load(tx: &mut Tx, select: &'static str, id: VideoId) -> Result<(VideoRow, Video)> {
     let row: VideoRow = tx.query(select).bind(id).optional().await?.ok_or(Error::NotFound("video"))?;
     let job = newest_job(tx, row.id).await?;
-    let video = Video {
-        generation: row.generation_id.map(GenerationId),
-        job,
-        is_deleted: row.deleted_at.is_some(),
-    };
+    let video =
+        Video { generation: row.generation_id.map(GenerationId), job, is_deleted: row.deleted_at.is_some() };
     Ok((row, video))
 }
 

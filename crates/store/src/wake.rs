@@ -28,7 +28,9 @@ pub struct Wake {
 }
 
 enum Carrier {
-    Watch { reader: SqlitePool },
+    Watch {
+        reader: SqlitePool,
+    },
     /// Counts up with each local hint; the notifier sends what it has not sent yet.
     Notify {
         pool: PgPool,
@@ -115,7 +117,8 @@ impl Wake {
         let mut connection = reader.acquire().await?;
         let mut seen = None;
         loop {
-            let (version,): (i64,) = sqlx::query_as("PRAGMA data_version").fetch_one(&mut *connection).await?;
+            let (version,): (i64,) =
+                sqlx::query_as("PRAGMA data_version").fetch_one(&mut *connection).await?;
             if seen.replace(version).is_some_and(|before| before != version) {
                 self.up_here();
             }

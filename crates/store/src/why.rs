@@ -104,7 +104,9 @@ impl Store {
             let waits = span(now - Millis(since));
             let tasks = of_stage(count, &stage);
             reasons.push(if live.is_empty() {
-                format!("{tasks} READY for {waits}, and no worker is running: start one with `vodmill worker`.")
+                format!(
+                    "{tasks} READY for {waits}, and no worker is running: start one with `vodmill worker`."
+                )
             } else if !able {
                 format!(
                     "{tasks} READY for {waits}, and none of the workers can do it: it asks for `{}`.",

@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::job::retry_policies;
 use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
+use crate::publish::{self, Shelf};
 use crate::stage::{self, Special};
 use crate::task::{self, Busy, Loaded};
 use crate::wake::Topic;
-use crate::publish::{self, Shelf};
 use crate::{outbox, plan};
 use rules::backoff::{Backoff, Jitter};
 use rules::task::{Command, Refusal};
@@ -119,7 +119,10 @@ impl Store {
                 jitter: Jitter(rand::random_range(0..=1000)),
             };
             let note: String = failure.message.chars().take(MAX_MESSAGE).collect();
-            let said = format!("execution {}.{} failed ({}): {note}", failure.proof.task, failure.proof.fence, failure.kind);
+            let said = format!(
+                "execution {}.{} failed ({}): {note}",
+                failure.proof.task, failure.proof.fence, failure.kind
+            );
             let words = Words { note: Some(note), usage: Some(failure.usage), ..Words::default() };
             let answer = answer(&mut tasks, failure.proof, |task| moves.make(task, &fail, words));
             if answer == Answer::Accepted {

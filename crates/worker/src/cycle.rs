@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rules::phase::{Phase, Trigger};
 use tokio::time::{Instant, sleep};
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 use wire::Desk;
 
 use crate::Error;
@@ -109,7 +109,7 @@ impl<'a, D: Desk> Cycle<'a, D> {
     }
 
     async fn connect(&mut self) -> Result<Trigger, Error> {
-        if self.is_connected {
+        if self.is_connected && !self.shared.is_forgotten() {
             return Ok(Trigger::Connected);
         }
         let is_new = self.shared.registered.get().is_none();
@@ -123,21 +123,15 @@ impl<'a, D: Desk> Cycle<'a, D> {
         }
     }
 
-    /// A desk that does not know the worker any more (it lost its database?) is told anew.
+    /// A desk that does not know the worker any more is told anew.
     async fn introduce(&self, is_new: bool) -> Result<(), wire::Error> {
-        let shared = &self.shared;
         if !is_new {
-            match shared.beat(false).await {
+            match self.shared.beat(false).await {
                 Err(wire::Error::Rejected(_)) => {}
                 other => return other,
             }
         }
-        let hello = &shared.hello;
-        shared.ask(shared.desk.register(hello)).await?;
-        let (id, name, able) = (shared.id, &hello.name, &hello.capabilities);
-        info!(worker.id = %id, "registered {name} as {id}, able to do {able}");
-        let _ = shared.registered.set(());
-        Ok(())
+        self.shared.register().await
     }
 
     async fn recover(&mut self) -> Trigger {

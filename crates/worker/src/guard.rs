@@ -39,7 +39,7 @@ use signals::Signals;
 
 /// How long the guard keeps killing before it reports the survivors and gives up. Only a process stuck in the
 /// kernel (a dead network mount), or one the guard may not signal, lasts this long.
-pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(5);
+const KILL_LIMIT: Duration = Duration::from_secs(15);
 
 /// How soon a sweep looks again for processes that were born while it was killing.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);

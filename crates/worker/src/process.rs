@@ -41,6 +41,10 @@ pub struct Command {
     pub stall: Option<Duration>,
     /// Between SIGTERM and SIGKILL when the command is ended early. Default: 2 s.
     pub grace: Duration,
+    /// How long after the grace a guard may take to end before it counts as stuck and is killed with its group,
+    /// so that what left the group escapes. It needs milliseconds, or seconds on a machine that is very busy, and
+    /// by itself gives up after 15 s. Default: 30 s.
+    pub patience: Duration,
     /// Default: none, but for core dumps.
     pub limits: Limits,
     /// How many bytes of standard output the command may write. Default: 1 MiB.
@@ -57,6 +61,7 @@ impl Command {
             timeout: None,
             stall: None,
             grace: Duration::from_secs(2),
+            patience: Duration::from_secs(30),
             limits: Limits::default(),
             output_limit: 1024 * 1024,
             guard: Guard::default(),

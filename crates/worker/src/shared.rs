@@ -1,5 +1,6 @@
 //! What the loop, the executions, the heartbeat and the renewals have in common.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rules::WorkerId;
@@ -32,6 +33,8 @@ pub(crate) struct Shared<D> {
     pub shutdown: Shutdown,
     /// Set when the desk has heard of this incarnation.
     pub registered: SetOnce<()>,
+    /// The desk did not accept the last heartbeat: it lost its database, or took the worker for long dead.
+    is_forgotten: AtomicBool,
     /// What the desk last said this worker is.
     status: Mutex<Status>,
     /// Ends what runs beside the work, when there is no work any more.
@@ -62,6 +65,7 @@ impl<D: Desk> Shared<D> {
             workshop: Arc::new(workshop),
             shutdown,
             registered: SetOnce::new(),
+            is_forgotten: AtomicBool::new(false),
             status: Mutex::new(Status::Active),
             ending: CancellationToken::new(),
         })
@@ -89,9 +93,23 @@ impl<D: Desk> Shared<D> {
             done: summary.done,
             failed: summary.failed,
         };
-        let status = self.ask(self.desk.heartbeat(&heartbeat)).await?;
-        self.obey(status);
+        let answer = self.ask(self.desk.heartbeat(&heartbeat)).await;
+        self.is_forgotten.store(matches!(answer, Err(wire::Error::Rejected(_))), Ordering::Relaxed);
+        self.obey(answer?);
         Ok(())
+    }
+
+    pub async fn register(&self) -> Result<(), wire::Error> {
+        self.ask(self.desk.register(&self.hello)).await?;
+        let (id, name, able) = (self.id, &self.hello.name, &self.hello.capabilities);
+        info!(worker.id = %id, "registered {name} as {id}, able to do {able}");
+        self.is_forgotten.store(false, Ordering::Relaxed);
+        let _ = self.registered.set(());
+        Ok(())
+    }
+
+    pub fn is_forgotten(&self) -> bool {
+        self.is_forgotten.load(Ordering::Relaxed)
     }
 
     fn obey(&self, status: Status) {

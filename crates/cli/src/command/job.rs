@@ -169,7 +169,9 @@ async fn steps(store: &Store, target: Target) -> anyhow::Result<()> {
         [
             step.execution.to_string(),
             step.duration_ms.to_string(),
-            or_dash(step.exit_code.map(|code| code.to_string()).or(step.signal.map(|n| format!("signal {n}")))),
+            or_dash(
+                step.exit_code.map(|code| code.to_string()).or(step.signal.map(|n| format!("signal {n}"))),
+            ),
             output::short(&step.command, 60),
             output::short(step.stderr_tail.lines().last().unwrap_or(""), 60),
         ]

@@ -42,7 +42,8 @@ impl Args {
         }
         let store = settings.open().await?;
         let new = NewJob { spec, video: None, idempotency_key: self.idempotency_key };
-        let submitted = store.submit(&new).await.with_context(|| format!("cannot submit {}", self.spec.display()))?;
+        let submitted =
+            store.submit(&new).await.with_context(|| format!("cannot submit {}", self.spec.display()))?;
         let (id, is_new) = (submitted.id(), matches!(submitted, Submitted::New(_)));
         if self.json {
             output::json(&serde_json::json!({ "id": id, "is_new": is_new }))?;
@@ -51,7 +52,11 @@ impl Args {
         } else {
             output::line(&format!("job {id} was submitted before with this key"));
         }
-        if self.watch { super::watch::follow(&store, id, self.json).await } else { Ok(Done::Yes) }
+        if self.watch {
+            super::watch::follow(&store, id, self.json).await
+        } else {
+            Ok(Done::Yes)
+        }
     }
 }
 
@@ -67,7 +72,11 @@ fn read(path: &PathBuf) -> anyhow::Result<String> {
     outcome.map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
     if text.len() as u64 > limit {
         let max = spec::MAX_BYTES;
-        return Err(Usage(format!("{} is too large for a job's spec; {max} bytes are allowed", path.display())).into());
+        return Err(Usage(format!(
+            "{} is too large for a job's spec; {max} bytes are allowed",
+            path.display()
+        ))
+        .into());
     }
     Ok(text)
 }

@@ -93,7 +93,11 @@ impl Display {
                 }
             }
             Display::Lines { json, last } => {
-                let line = if *json { as_json(id, state, stages, error) } else { as_text(id, state, stages, error) };
+                let line = if *json {
+                    as_json(id, state, stages, error)
+                } else {
+                    as_text(id, state, stages, error)
+                };
                 if line != *last {
                     output::line(&line);
                     *last = line;
@@ -105,7 +109,8 @@ impl Display {
 
 fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:<12!} [{bar:32}] {pos:>5}/{len:<5} {msg}");
-    ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
+    ProgressBar::new(1)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
 }
 
 fn draw(bar: &ProgressBar, stage: &StageView) {

@@ -21,7 +21,12 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     slots: Option<NonZeroU32>,
     /// What it can do besides running commands, for stages that ask for it: `gpu`, `codec:av1` …
-    #[arg(long = "capability", value_name = "NAME", env = "VODMILL_WORKER_CAPABILITIES", value_delimiter = ',')]
+    #[arg(
+        long = "capability",
+        value_name = "NAME",
+        env = "VODMILL_WORKER_CAPABILITIES",
+        value_delimiter = ','
+    )]
     capabilities: Vec<String>,
     /// How long it goes on with what it has after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
@@ -54,8 +59,8 @@ impl Args {
             options.name = name.clone();
         }
         options.slots = self.slots.unwrap_or_else(processors);
-        options.capabilities = Capabilities::new(&self.capabilities)
-            .map_err(|bad| crate::settings::Usage(bad.to_string()))?;
+        options.capabilities =
+            Capabilities::new(&self.capabilities).map_err(|bad| crate::settings::Usage(bad.to_string()))?;
         options.heartbeat_interval = duration(store.options().heartbeat_interval);
         options.drain_deadline = Duration::try_from_secs_f64(self.drain_seconds)
             .map_err(|error| crate::settings::Usage(format!("--drain-seconds: {error}")))?;

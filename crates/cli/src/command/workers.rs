@@ -66,8 +66,7 @@ impl Args {
                 ]
             })
             .collect();
-        let head =
-            ["id", "name", "status", "phase", "load", "done", "failed", "heartbeat", "capabilities"];
+        let head = ["id", "name", "status", "phase", "load", "done", "failed", "heartbeat", "capabilities"];
         output::table(head, &rows);
         Ok(Done::Yes)
     }

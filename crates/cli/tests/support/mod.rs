@@ -107,7 +107,8 @@ impl World {
     pub fn execute(&self, sql: &'static str) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let store = store::Store::open(&self.url.parse().unwrap(), store::Options::default()).await.unwrap();
+            let store =
+                store::Store::open(&self.url.parse().unwrap(), store::Options::default()).await.unwrap();
             let mut tx = store.db().write(store::Step::Manage).await.unwrap();
             tx.query(sql).execute().await.unwrap();
             tx.commit().await.unwrap();
@@ -197,7 +198,12 @@ impl Program {
     pub fn json(self) -> serde_json::Value {
         let shown = self.shown.clone();
         let output = self.output();
-        assert!(output.status.success(), "`vodmill {shown}` ended with {}:\n{}", output.status, said(&output));
+        assert!(
+            output.status.success(),
+            "`vodmill {shown}` ended with {}:\n{}",
+            output.status,
+            said(&output)
+        );
         serde_json::from_slice(&output.stdout).unwrap()
     }
 

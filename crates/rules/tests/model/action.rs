@@ -1,7 +1,7 @@
 //! Everything that can happen. Each action is one transaction, one word, or one misfortune.
 //!
-//! The orchestrator keeps nothing in memory, so "it did half of its duties and crashed" is simply "it has not yet
-//! done the others".
+//! The orchestrator keeps nothing in memory, so "it did half of its duties and crashed" is simply "it has not
+//! yet done the others".
 
 use crate::config::Shape;
 use crate::world::{At, Letter, Word, World};

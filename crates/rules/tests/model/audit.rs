@@ -1,6 +1,6 @@
-//! Looks at one transaction from outside: is each difference between two worlds explained by one event, and is
-//! each event a move the documents allow? The table here is written by hand, from 000 and 002, and knows nothing
-//! of the rules' code.
+//! Looks at one transaction from outside: is each difference between two worlds explained by one event, and
+//! is each event a move the documents allow? The table here is written by hand, from 000 and 002, and knows
+//! nothing of the rules' code.
 
 use crate::action::Action;
 use crate::config::Config;
@@ -109,8 +109,8 @@ fn is_word_of_holder(action: &Action, task: &Task) -> bool {
     }
 }
 
-/// A claim counts an attempt and raises the fence; only work given back or withdrawn takes the attempt back, and
-/// only a person's retry begins a new count.
+/// A claim counts an attempt and raises the fence; only work given back or withdrawn takes the attempt back,
+/// and only a person's retry begins a new count.
 fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
     let ended_without_counting =
         matches!(event.failure, Some(failure::Kind::Drained | failure::Kind::Withdrawn));
@@ -127,8 +127,8 @@ fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
     (!is_right || !is_failure_told).then_some(Breach::Miscounted)
 }
 
-/// Each task that differs must have one event — or two, where the first says that it has begun — and a task that
-/// is new must come from a plan settled just now.
+/// Each task that differs must have one event — or two, where the first says that it has begun — and a task
+/// that is new must come from a plan settled just now.
 fn unexplained(
     config: &Config,
     before: &World,

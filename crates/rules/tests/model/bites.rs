@@ -1,11 +1,12 @@
-//! The checker bites: with a check taken away, or a duty done wrong, it finds the harm and tells the way to it.
+//! The checker bites: with a check taken away, or a duty done wrong, it finds the harm and tells the way to
+//! it.
 
 use crate::action::{Action, Duty};
 use crate::config::{Config, Faults, job, stage};
 use crate::configs::{one_task, optional_stage, plan_beside_work};
 use crate::flaw::Flaw;
 use crate::mill::shortest_trace;
-use crate::properties::{ATTEMPTS, FM_001, IN_ORDER, LIVE_COMMIT, NOTHING_PUBLISHED, ONE_COMMIT, RECOVERY};
+use crate::properties::{ATTEMPTS, FM_001, IN_ORDER, LIVE_COMMIT, ONE_COMMIT, RECOVERY};
 use crate::reverse::{self, CAN_END};
 use crate::world::Word;
 use rules::job::Phase::{Planning, Processing};
@@ -91,16 +92,6 @@ fn a_recovery_that_does_not_count_attempts_is_noticed() {
 }
 
 #[test]
-fn a_cancel_that_does_not_settle_first_would_cancel_what_is_published() {
-    let config = Config { faults: Faults { person: true, ..FAIR_WEATHER }, ..one_task() };
-
-    let trace = trace(config, Flaw::CancelsWhatIsPublished, NOTHING_PUBLISHED);
-
-    assert_eq!(trace.len(), 5);
-    assert_eq!(trace[4], Action::Cancel { job: 0 });
-}
-
-#[test]
 fn a_retry_that_reopens_given_up_work_would_let_later_stages_overtake_it() {
     let faults = Faults { failure: true, person: true, ..FAIR_WEATHER };
 
@@ -131,10 +122,10 @@ fn a_plan_not_expanded_because_its_job_had_failed_hangs_the_retried_job() {
 }
 
 #[test]
-fn optional_work_withdrawn_and_not_counted_as_given_up_hangs_the_retried_job() {
+fn a_retry_that_passes_over_optional_work_hangs_the_job() {
     let faults = Faults { failure: true, person: true, ..FAIR_WEATHER };
 
-    let trace = stuck_trace(Config { faults, ..optional_stage() }, Flaw::ForgetsWithdrawnErrors);
+    let trace = stuck_trace(Config { faults, ..optional_stage() }, Flaw::PassesOverOptionalWork);
 
     assert_eq!(trace.len(), 12);
     assert!(trace.contains(&Action::Rerun { job: 0 }));

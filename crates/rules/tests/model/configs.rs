@@ -1,5 +1,5 @@
-//! The worlds that are walked. Each is as small as its question allows, for every worker, word and attempt more
-//! multiplies their number.
+//! The worlds that are walked. Each is as small as its question allows, for every worker, word and attempt
+//! more multiplies their number.
 
 use crate::config::{Config, Faults, job, stage};
 use rules::Millis;

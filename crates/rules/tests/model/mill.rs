@@ -56,10 +56,10 @@ pub fn check(config: Config) -> usize {
     checker.unique_state_count()
 }
 
-/// The shortest way to break `property`, told as sentences; none where it cannot be broken.
+/// The shortest way to break `property`, or to an example of one that must sometimes hold, told as sentences.
 ///
-/// The checker stops some worlds after its first finding and keeps the last, so it is asked again for a shorter
-/// one until there is none.
+/// The checker stops some worlds after its first finding and keeps the last, so it is asked again for a
+/// shorter one until there is none.
 pub fn shortest_trace(config: Config, property: &'static str) -> Option<Vec<Action>> {
     let mill = Mill(Config { merges_alike: false, ..config });
     let mut shortest: Option<Vec<Action>> = None;
@@ -77,13 +77,17 @@ pub fn shortest_trace(config: Config, property: &'static str) -> Option<Vec<Acti
         }
     }
     if let Some(trace) = &shortest {
-        tell(&mill, property, trace);
+        let verdict = match mill.property(property).expectation {
+            Expectation::Sometimes => "an example",
+            Expectation::Always | Expectation::Eventually => "broken",
+        };
+        tell(&mill, verdict, property, trace);
     }
     shortest
 }
 
-pub fn tell(mill: &Mill, broken: &str, trace: &[Action]) {
-    println!("\n{}: broken after {} steps: {broken}", mill.0.name, trace.len());
+pub fn tell(mill: &Mill, verdict: &str, property: &str, trace: &[Action]) {
+    println!("\n{}: {verdict} after {} steps: {property}", mill.0.name, trace.len());
     for (at, action) in trace.iter().enumerate() {
         println!("{:>4}. {}", at + 1, mill.format_action(action));
     }

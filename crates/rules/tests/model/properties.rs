@@ -4,7 +4,7 @@ use crate::audit::Breach;
 use crate::config::{Part, Shape};
 use crate::mill::Mill;
 use crate::step::command;
-use crate::world::{At, Letter, NOW, TaskRow, Word, World};
+use crate::world::{At, Job, Letter, NOW, TaskRow, Word, World};
 use rules::Token;
 use rules::job::Outcome;
 use rules::task::{Name, State};
@@ -16,7 +16,7 @@ pub const LIVE_COMMIT: &str = "a commit needs the live lease of its own token";
 pub const ONE_HOLDER: &str = "at most one token of a task would be accepted";
 pub const RECOVERY: &str = "recovery takes no live lease";
 pub const ATTEMPTS: &str = "counted attempts never exceed the maximum";
-pub const NOTHING_PUBLISHED: &str = "a cancelled job has published nothing";
+pub const CANCELLED_TOO_LATE: &str = "a job is cancelled between its last commit and the settling of it";
 pub const IN_ORDER: &str = "a task runs only after all it needs";
 
 type Condition = fn(&Mill, &World) -> bool;
@@ -59,13 +59,6 @@ fn invariants() -> Vec<Property<Mill>> {
         always("a closed job has no READY or RUNNING task", |_, world| {
             world.jobs.iter().filter(|job| job.outcome.is_some()).all(|job| {
                 job.tasks(0).all(|(_, row)| !matches!(row.task.state.name(), Name::Ready | Name::Running))
-            })
-        }),
-        always(NOTHING_PUBLISHED, |_, world| {
-            let mut cancelled = world.jobs.iter().filter(|job| job.outcome == Some(Outcome::Cancelled));
-            cancelled.all(|job| {
-                let publishing = job.stages.last().expect("a job has a stage");
-                publishing.tasks.is_empty() || publishing.tasks.iter().any(|row| row.effects.is_empty())
             })
         }),
         always(IN_ORDER, runs_in_order),
@@ -142,6 +135,9 @@ fn sanity() -> Vec<Property<Mill>> {
         sometimes("every job is cancelled", |mill, world| {
             !mill.0.faults.person || all_ended(world, Outcome::Cancelled)
         }),
+        sometimes(CANCELLED_TOO_LATE, |mill, world| {
+            !mill.0.faults.person || world.jobs.iter().any(is_done_yet_cancelled)
+        }),
         sometimes("a word is under way for a task that another worker holds", |_, world| {
             world.mail.iter().any(|letter| match &world.at(letter.at).task.state {
                 State::Running { lease, .. } => lease.token != letter.token && lease.is_live(NOW),
@@ -157,6 +153,11 @@ fn sanity() -> Vec<Property<Mill>> {
                 })
         }),
     ]
+}
+
+fn is_done_yet_cancelled(job: &Job) -> bool {
+    let is_done = job.tasks(0).all(|(_, row)| row.task.state.name() == Name::Done);
+    job.outcome == Some(Outcome::Cancelled) && is_done
 }
 
 fn all_ended(world: &World, outcome: Outcome) -> bool {

@@ -1,6 +1,6 @@
-//! "From every reachable world each job can still end" — a question the checker has no words for. All reachable
-//! worlds are found going forwards; then, going backwards from the worlds in which the job has ended, those from
-//! which the ordinary course of things leads there. What is left over is stuck.
+//! "From every reachable world each job can still end" — a question the checker has no words for. All
+//! reachable worlds are found going forwards; then, going backwards from the worlds in which the job has
+//! ended, those from which the ordinary course of things leads there. What is left over is stuck.
 
 use crate::action::Action;
 use crate::config::{Config, Shape};
@@ -23,7 +23,7 @@ pub fn check(config: Config) -> Result<usize, (&'static str, Vec<Action>)> {
         for job in 0..mill.0.jobs.len() {
             if let Some(stuck) = graph.first_stuck(job, broken) {
                 let trace = graph.way_to(&mill, stuck);
-                tell(&mill, broken, &trace);
+                tell(&mill, "broken", broken, &trace);
                 return Err((broken, trace));
             }
         }

@@ -9,7 +9,7 @@ use crate::world::{At, Claim, Letter, NOW, Process, Step, TICK, Word, World, wor
 use rules::backoff::{Backoff, Jitter};
 use rules::lease::Terms;
 use rules::task::{Command, Name, Refusal};
-use rules::{job, worker};
+use rules::worker;
 
 /// The world after `action`; none where nothing would change.
 pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World> {
@@ -20,7 +20,7 @@ pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World
         Action::Duty { at, duty } => {
             carry_out(config, &mut tx, at, duty).ok()?;
         }
-        Action::Cancel { job } => cancel(config, &mut tx, job),
+        Action::Cancel { job } => tx.world.jobs[job].is_cancelled = true,
         Action::Rerun { job } => rerun(config, &mut tx, job),
         Action::Claim { process, at, is_heard } => claim(config, &mut tx, process, at, is_heard).ok()?,
         Action::Say { process, word } => say(&mut tx.world, process, word),
@@ -49,7 +49,8 @@ fn carry_out(config: &Config, tx: &mut Transaction, at: At, duty: Duty) -> Resul
     Ok(())
 }
 
-/// Releases what is due. A stage without tasks is finished by its release, so this asks again until nothing is.
+/// Releases what is due. A stage without tasks is finished by its release, so this asks again until nothing
+/// is.
 fn advance(config: &Config, tx: &mut Transaction, job: usize) {
     loop {
         let due = tx.world.jobs[job].releasable(&config.jobs[job]);
@@ -80,31 +81,24 @@ fn settle(config: &Config, tx: &mut Transaction, at: At) -> Result<(), Refusal> 
         return Ok(());
     }
     for (row, part) in tx.world.jobs[at.job].stages.iter_mut().zip(&config.jobs[at.job].0) {
-        if part.stage.expands == Some(at.stage) {
+        if part.stage.expands == Some(at.stage) && !row.is_expanded {
             row.expand(part, config.max_attempts);
         }
     }
     Ok(())
 }
 
-/// What is committed cannot be cancelled: it is settled first, and a job that is complete by that stays so.
-fn cancel(config: &Config, tx: &mut Transaction, job: usize) {
-    if !matches!(config.flaw, Flaw::CancelsWhatIsPublished) {
-        let tasks: Vec<At> = tx.world.jobs[job].tasks(job).map(|(at, _)| at).collect();
-        for at in tasks {
-            let _not_committed = settle(config, tx, at);
-        }
-    }
-    let state = tx.world.jobs[job].state(&config.jobs[job]);
-    tx.world.jobs[job].is_cancelled = job::decide(state, job::Command::Cancel).is_ok();
-}
-
-/// What failed begins anew, and what was withdrawn is released again. Optional work that was given up stays so,
-/// for later stages may have done without it.
+/// What failed begins anew, and what was withdrawn is released again. An optional stage that was finished
+/// stays so, for others may have gone on without what was given up there.
 fn rerun(config: &Config, tx: &mut Transaction, job: usize) {
     for (stage, part) in config.jobs[job].0.iter().enumerate() {
-        let reopens = !part.is_optional || matches!(config.flaw, Flaw::ReopensGivenUpWork);
-        for task in 0..tx.world.jobs[job].stages[stage].tasks.len() {
+        let row = &tx.world.jobs[job].stages[stage];
+        let reopens = match config.flaw {
+            Flaw::PassesOverOptionalWork => !part.is_optional,
+            Flaw::ReopensGivenUpWork => true,
+            _ => !part.is_optional || !row.progress(part).is_finished(),
+        };
+        for task in 0..row.tasks.len() {
             let at = At { job, stage, task };
             if reopens && tx.world.at(at).task.state.name() == Name::Error {
                 tx.make(at, &Command::Rerun).expect("the errors of a closed job are final");

@@ -3,7 +3,6 @@
 use crate::action::Action;
 use crate::audit::{self, Breach};
 use crate::config::Config;
-use crate::flaw::Flaw;
 use crate::names;
 use crate::world::{At, World};
 use rules::execution::Status;
@@ -33,17 +32,15 @@ impl<'a> Transaction<'a> {
         if let Command::Commit { token } = command {
             row.effects.push(*token);
         }
-        if matches!(self.config.flaw, Flaw::ForgetsWithdrawnErrors) {
-            row.is_uncounted = *command == Command::Withdraw && before.task.state.name() == Name::Error;
-        }
+        row.is_withdrawn = *command == Command::Withdraw && before.task.state.name() == Name::Error;
         self.breach = self.breach.or_else(|| audit::of_move(&change.event, &before, row, self.action));
         row.forget_fence();
         self.events.push((at, change.event));
         Ok(())
     }
 
-    /// As [`Self::make`] for a worker's word: the first one says that it has begun, whatever else it says. Both
-    /// moves are made, or neither.
+    /// As [`Self::make`] for a worker's word: the first one says that it has begun, whatever else it says.
+    /// Both moves are made, or neither.
     pub fn make_begun(&mut self, at: At, command: &Command) -> Result<(), Refusal> {
         let (before, made, breach) = (self.world.at(at).clone(), self.events.len(), self.breach);
         let begun = match (&before.task.state, command.token()) {

@@ -1,7 +1,8 @@
 //! All there is at one moment: the database's rows, the workers' memories, and the words under way.
 //!
-//! Time stands still at [`NOW`]; a tick moves every stored time into the past instead, so that the world stays
-//! finite. Tokens and worker ids are named afresh in each world, for only their equality means anything.
+//! Time stands still at [`NOW`]; a tick moves every stored time into the past instead, so that the world
+//! stays finite. Tokens and worker ids are named afresh in each world, for only their equality means
+//! anything.
 
 use crate::audit::Breach;
 use crate::config::{Config, Part, Shape};
@@ -44,8 +45,8 @@ pub struct TaskRow {
     pub task: Task,
     /// Whose outputs are visible to the world.
     pub effects: Vec<Token>,
-    /// A final error nobody counted; only by [`crate::flaw::Flaw::ForgetsWithdrawnErrors`].
-    pub is_uncounted: bool,
+    /// Its error was withdrawn with the job and never judged, so it is not given up.
+    pub is_withdrawn: bool,
 }
 
 /// Where a task stands: job, stage, position.
@@ -215,7 +216,7 @@ impl StageRow {
     }
 
     pub fn expand(&mut self, part: &Part, max_attempts: u32) {
-        let task = TaskRow { task: Task::new(max_attempts), effects: vec![], is_uncounted: false };
+        let task = TaskRow { task: Task::new(max_attempts), effects: vec![], is_withdrawn: false };
         self.tasks = vec![task; part.tasks];
         self.is_expanded = true;
     }
@@ -236,7 +237,7 @@ impl TaskRow {
     }
 
     pub fn is_given_up(&self) -> bool {
-        matches!(self.task.state, State::Error { next: Next::Final, .. }) && !self.is_uncounted
+        matches!(self.task.state, State::Error { next: Next::Final, .. }) && !self.is_withdrawn
     }
 
     /// The fence grows for ever, and no rule reads it: it is checked as it grows, and then set back.

@@ -11,9 +11,9 @@ impl Describe for Machine {
     const TITLE: &'static str = "Execution";
     const FIRST: &'static str = "LEASED";
     const INTRODUCTION: &'static str = "
-One attempt at a task, after document 002 (State Model). It is the source of truth: stored, and never changed once it
-has ended. `COMMITTED` is the one boundary at which an effect becomes real; at most one execution of a task ever
-crosses it. A claim creates an execution; the task's machine moves it.";
+One attempt at a task, after document 002 (State Model). It is the source of truth: stored, and never changed
+once it has ended. `COMMITTED` is the one boundary at which an effect becomes real; at most one execution of a
+task ever crosses it. A claim creates an execution; the task's machine moves it.";
 
     fn states() -> Vec<(String, Status)> {
         Status::ALL.iter().map(|status| (status.to_string(), *status)).collect()

@@ -13,10 +13,10 @@ impl Describe for Machine {
     const FIRST: &'static str = "pending";
     const INTRODUCTION: &'static str = "
 One request for work. The states are those of document 003 (Distributed State Management), and its table of
-transitions; that they are a pure function of the job's tasks and executions is document 002's. Nothing but the
-outcome is stored, for an index, in the transaction that ends the job. Working states are named for the earliest
-phase that is not finished, so a job without work in a phase passes over it. `failed` is final, but for a person who
-retries the job; what was committed before stays, so the job may enter a later phase at once.";
+transitions; that they are a pure function of the job's tasks and executions is document 002's. Nothing but
+the outcome is stored, for an index, in the transaction that ends the job. Working states are named for the
+earliest phase that is not finished, so a job without work in a phase passes over it. `failed` is final, but
+for a person who retries the job; what was committed stays, so it may enter a later phase at once.";
 
     fn states() -> Vec<(String, State)> {
         State::ALL.iter().map(|state| (state.to_string(), *state)).collect()

@@ -1,7 +1,8 @@
-//! Writes `docs/state-machines.md`: every state × command, as the rules decide it, and the diagrams that follow.
+//! Writes `docs/state-machines.md`: every state × command, as the rules decide it, and the diagrams that
+//! follow.
 //!
-//! Each machine has its file, with an [`every!`] list of its states and one of its commands. A variant that is
-//! missing there does not compile.
+//! Each machine has its file, with an [`every!`] list of its states and one of its commands. A variant that
+//! is missing there does not compile.
 
 mod execution;
 mod job;
@@ -18,12 +19,12 @@ const REWRITE: &str = "UPDATE_DOCS=1 cargo test -p vodmill-rules";
 const INTRODUCTION: &str = "\
 # State machines
 
-Written by `crates/rules/tests/tables` from the rules themselves; a test fails when this page and the code differ.
-To rewrite it: `UPDATE_DOCS=1 cargo test -p vodmill-rules`.
+Written by `crates/rules/tests/tables` from the rules themselves; a test fails when this page and the code
+differ. To rewrite it: `UPDATE_DOCS=1 cargo test -p vodmill-rules`.
 
-A cell says what a command makes of a state: the state that follows in **bold**, or the name of the refusal. The
-diagrams are drawn from the same cells. That these machines keep their promises together, whatever crashes, is
-shown by `crates/rules/tests/model`.
+A cell says what a command makes of a state: the state that follows in **bold**, or the name of the refusal.
+The diagrams are drawn from the same cells. That these machines keep their promises together, whatever
+crashes, is shown by `crates/rules/tests/model`.
 ";
 
 fn page() -> String {

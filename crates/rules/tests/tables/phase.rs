@@ -12,9 +12,9 @@ impl Describe for Machine {
     const TITLE: &'static str = "Worker's loop";
     const FIRST: &'static str = "Startup";
     const INTRODUCTION: &'static str = "
-What a worker process is doing, after document 004 (the state machine of the worker module). Not stored as a truth:
-each heartbeat reports the phase, to be shown and counted. `Claiming → Polling` stands in 004's list and is missing
-from its table; here it is a move. A dot: nothing leads from there by that.";
+What a worker process is doing, after document 004 (the state machine of the worker module). Not stored as a
+truth: each heartbeat reports the phase, to be shown and counted. `Claiming → Polling` stands in 004's list
+and is missing from its table; here it is a move. A dot: nothing leads from there by that.";
 
     fn states() -> Vec<(String, Phase)> {
         Phase::ALL.iter().map(|phase| (phase.to_string(), *phase)).collect()

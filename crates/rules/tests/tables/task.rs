@@ -26,9 +26,10 @@ impl Describe for Machine {
     const FIRST: &'static str = "NEW";
     const DRAWS_LOOPS: bool = true;
     const INTRODUCTION: &'static str = "
-The unit that is leased: a stage of a job, or one segment of a stage, after document 000 (State Machine and Leases).
-Stored, together with the execution it speaks of. Workers move `READY → RUNNING → DONE` or `ERROR`; every other move
-is the orchestrator's. A worker proves with the token of its claim that its word is about the current execution.";
+The unit that is leased: a stage of a job, or one segment of a stage, after document 000 (State Machine and
+Leases). Stored, together with the execution it speaks of. Workers move `READY → RUNNING → DONE` or `ERROR`;
+every other move is the orchestrator's. A worker proves with the token of its claim that its word is about the
+current execution.";
 
     fn states() -> Vec<(String, Task)> {
         let states = every!(State {
@@ -143,7 +144,9 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         Command::Fail { kind: failure::Kind::Permanent, .. } => [
             "fail, permanent" => fail(failure::Kind::Permanent),
         ],
-        Command::Fail { kind: failure::Kind::Drained, .. } => ["fail, drained" => fail(failure::Kind::Drained)],
+        Command::Fail { kind: failure::Kind::Drained, .. } => [
+            "fail, drained" => fail(failure::Kind::Drained),
+        ],
         Command::Fail { kind: failure::Kind::LeaseExpired, .. } => [
             "fail, lease_expired" => fail(failure::Kind::LeaseExpired),
         ],

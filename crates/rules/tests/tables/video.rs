@@ -16,9 +16,9 @@ impl Describe for Machine {
     const TITLE: &'static str = "Video";
     const FIRST: &'static str = "pending";
     const INTRODUCTION: &'static str = "
-What the viewer sees, after document 001 (Transcoding Job Lifecycle). Stored are the current generation, the newest
-job's state and whether the video is deleted; the state is derived from them. A published video stays `ready`
-whatever its newest job does. In the tables, generation 2 is the current one where there is one.";
+What the viewer sees, after document 001 (Transcoding Job Lifecycle). Stored are the current generation, the
+newest job's state and whether the video is deleted; the state is derived from them. A published video stays
+`ready` whatever its newest job does. In the tables, generation 2 is the current one where there is one.";
 
     fn states() -> Vec<(String, Video)> {
         State::ALL.iter().flat_map(|state| cases(*state)).chain([deleted()]).collect()

@@ -16,9 +16,10 @@ impl Describe for Machine {
     const TITLE: &'static str = "Worker";
     const FIRST: &'static str = "active";
     const INTRODUCTION: &'static str = "
-A worker as the fleet sees it: the states of document 001 (Transcoding Job Lifecycle), with `draining` of document 003
-(Distributed State Management). Stored. It decides who is given new work and what people see, and nothing else: work
-is taken from a worker only by the expiry of its lease. *Silent* is one not heard of for the offline threshold.";
+A worker as the fleet sees it: the states of document 001 (Transcoding Job Lifecycle), with `draining` of
+document 003 (Distributed State Management). Stored. It decides who is given new work and what people see, and
+nothing else: work is taken from a worker only by the expiry of its lease. *Silent* is one not heard of for
+the offline threshold.";
 
     fn states() -> Vec<(String, Worker)> {
         let heard = |status, at| Worker { status, registered_at: Millis(0), last_heartbeat: Some(at) };

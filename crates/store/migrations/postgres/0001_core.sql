@@ -202,13 +202,16 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_due ON outbox (available_at) WHERE delivered_at IS NULL;
 
 CREATE TABLE job_archive (
-    job_id      BIGINT PRIMARY KEY,
-    video_id    BIGINT REFERENCES video (id),
-    user_id     TEXT NOT NULL,
-    outcome     TEXT NOT NULL,
-    ended_at    BIGINT NOT NULL,
-    archived_at BIGINT NOT NULL,
-    record      TEXT NOT NULL
+    job_id          BIGINT PRIMARY KEY,
+    video_id        BIGINT,
+    user_id         TEXT NOT NULL,
+    idempotency_key TEXT,
+    spec_hash       TEXT NOT NULL,
+    outcome         TEXT NOT NULL,
+    ended_at        BIGINT NOT NULL,
+    archived_at     BIGINT NOT NULL,
+    record          TEXT NOT NULL,
+    UNIQUE (user_id, idempotency_key)
 );
 CREATE INDEX job_archive_video ON job_archive (video_id, job_id);
 

@@ -1,11 +1,12 @@
 //! Ended jobs leave the hot tables.
 
-use crate::shop::{planned, simple, wide};
+use crate::shop::{new_job, planned, simple, wide};
 use crate::world::World;
 use rules::failure::Kind;
 use rules::job::State;
 use rules::{JobId, Millis};
 use serde_json::json;
+use store::submit::{NewJob, Submitted};
 use store::{Error, Store};
 
 on_both_engines![
@@ -16,6 +17,8 @@ on_both_engines![
     archiving_goes_in_batches_and_oldest_first,
     archiving_twice_at_once_archives_once,
     ids_are_never_used_again,
+    the_key_of_an_archived_job_still_means_that_job,
+    archiving_and_submitting_at_once_never_makes_a_second_job,
 ];
 
 async fn completed(world: &World, spec: rules::spec::Spec) -> JobId {
@@ -131,7 +134,42 @@ async fn ids_are_never_used_again(world: &World) {
     archive(&world.store, world.now()).await;
     assert_eq!(world.count("SELECT count(*) FROM job").await, 0);
 
-    let next = world.elsewhere().await.submit(&crate::shop::new_job(simple())).await.unwrap().id();
+    let next = world.elsewhere().await.submit(&new_job(simple())).await.unwrap().id();
 
     assert!(next > last, "{next} after {last}");
+}
+
+/// A job with a key, ended and old enough.
+async fn ended_with_key(world: &World) -> (NewJob, JobId) {
+    let worker = world.worker("noop").await;
+    let keyed = NewJob { idempotency_key: Some("k".into()), ..new_job(simple()) };
+    let job = world.store.submit(&keyed).await.unwrap().id();
+    world.work_off(worker).await;
+    (keyed, job)
+}
+
+async fn the_key_of_an_archived_job_still_means_that_job(world: &World) {
+    let (keyed, job) = ended_with_key(world).await;
+    archive(&world.store, world.now()).await;
+
+    let again = world.store.submit(&keyed).await.unwrap();
+    let other = world.store.submit(&NewJob { spec: wide(2), ..keyed }).await;
+
+    assert_eq!(again, Submitted::Existing(job));
+    assert!(matches!(other, Err(Error::KeyReused(_))));
+    assert_eq!(world.open_jobs().await, 0);
+}
+
+async fn archiving_and_submitting_at_once_never_makes_a_second_job(world: &World) {
+    let another = world.elsewhere().await;
+    let (keyed, job) = ended_with_key(world).await;
+    for _ in 0..10 {
+        let (archived, again) = tokio::join!(archive(&world.store, world.now()), another.submit(&keyed));
+
+        assert_eq!(again.unwrap(), Submitted::Existing(job));
+        if archived == 1 {
+            return;
+        }
+    }
+    panic!("nothing was archived");
 }

@@ -1,8 +1,9 @@
 //! Nonsense is answered with a sentence that says what is wrong, and breaks nothing.
 
-use crate::shop::{commit_of, failure_of, heartbeat, hello, new_job, progress_of, simple, spec};
+use crate::shop::{commit_of, failure_of, heartbeat, hello, new_job, progress_of, simple, spec, wide};
 use crate::world::World;
 use rules::failure::Kind;
+use rules::job::State;
 use rules::{JobId, TaskId, WorkerId};
 use serde_json::json;
 use std::path::Path;
@@ -27,11 +28,14 @@ on_sqlite_alone![
     a_file_that_is_no_database_says_so,
     a_path_that_cannot_be_a_file_says_so,
     an_url_that_makes_no_sense_says_what_does,
+    a_full_disk_says_so_and_loses_nothing,
 ];
 
 on_postgres_alone![
     a_server_that_is_not_there_says_so,
     a_database_that_is_not_there_is_not_taken_for_an_empty_one,
+    a_lost_connection_says_so_and_the_next_one_works,
+    a_client_that_was_stopped_does_not_keep_its_locks,
 ];
 
 const NUL: &str = "before\0after";
@@ -40,7 +44,8 @@ const REPLACED: &str = "before\u{fffd}after";
 async fn characters_that_a_database_cannot_hold_are_replaced(world: &World) {
     let hello = wire::Hello { name: NUL.into(), hostname: NUL.into(), ..hello("noop") };
     world.store.register_worker(&hello).await.unwrap();
-    let named = spec(json!([{ "name": "work", "kind": "noop", "with": NUL }]), json!({ "name": NUL, "user": NUL }));
+    let named =
+        spec(json!([{ "name": "work", "kind": "noop", "with": NUL }]), json!({ "name": NUL, "user": NUL }));
     let job = world.submit(named).await;
     let task = world.claim(hello.worker).await;
     let step = StepRecord {
@@ -140,8 +145,14 @@ async fn a_spec_that_cannot_run_is_refused_with_its_reason(world: &World) {
         (spec(json!([work("a"), work("a")]), json!({})), "two stages are called `a`"),
         (spec(json!([work("a")]), json!({ "max_attempts": 0 })), "max_attempts is 0"),
         (spec(json!([work("a")]), json!({ "name": long })), "`name` is too long"),
-        (spec(json!([{ "name": "a", "kind": "noop", "needs": ["b"] }]), json!({})), "no stage is called that"),
-        (spec(json!([{ "name": "a", "kind": "noop", "with": "x".repeat(1 << 20) }]), json!({})), "bytes long"),
+        (
+            spec(json!([{ "name": "a", "kind": "noop", "needs": ["b"] }]), json!({})),
+            "no stage is called that",
+        ),
+        (
+            spec(json!([{ "name": "a", "kind": "noop", "with": "x".repeat(1 << 20) }]), json!({})),
+            "bytes long",
+        ),
     ];
     for (spec, reason) in cases {
         let refused = world.store.submit(&new_job(spec)).await.unwrap_err();
@@ -224,7 +235,11 @@ async fn open(path: &Path) -> String {
 
 async fn a_file_that_is_no_database_says_so(world: &World) {
     let path = world.database.file().with_file_name("talk.mov");
-    std::fs::write(&path, "this is a film, and not a database, and it is long enough to see that".repeat(100)).unwrap();
+    std::fs::write(
+        &path,
+        "this is a film, and not a database, and it is long enough to see that".repeat(100),
+    )
+    .unwrap();
 
     let refused = open(&path).await;
 
@@ -248,7 +263,9 @@ async fn an_url_that_makes_no_sense_says_what_does(_world: &World) {
     }
     let refused = Location::from_str("postgres://user@host:notaport/db").err().unwrap().to_string();
     assert!(refused.starts_with("the PostgreSQL URL cannot be read"), "{refused}");
-    assert!(matches!(Location::from_str("sqlite:a b.db"), Ok(Location::Sqlite(path)) if path == Path::new("a b.db")));
+    assert!(
+        matches!(Location::from_str("sqlite:a b.db"), Ok(Location::Sqlite(path)) if path == Path::new("a b.db"))
+    );
     assert!(
         matches!(Location::from_str("sqlite:///tmp/x.db"), Ok(Location::Sqlite(path)) if path == Path::new("/tmp/x.db"))
     );
@@ -275,4 +292,51 @@ async fn a_database_that_is_not_there_is_not_taken_for_an_empty_one(world: &Worl
         let said = format!("{refused}: {:?}", std::error::Error::source(&refused));
         assert!(said.contains("no_such_database"), "{said}");
     }
+}
+
+async fn a_full_disk_says_so_and_loses_nothing(world: &World) {
+    let worker = world.worker("noop").await;
+    let job = world.submit(simple()).await;
+    let task = world.claim(worker).await;
+    let mut tx = world.store.db().write(store::Step::Manage).await.unwrap();
+    tx.query("PRAGMA max_page_count = 1").all::<(i64,)>().await.unwrap();
+    drop(tx);
+
+    let refused = world.store.submit(&new_job(wide(5000))).await.unwrap_err();
+
+    assert!(matches!(refused, Error::Full(_)) && refused.is_unavailable(), "{refused:?}");
+    let mut tx = world.store.db().write(store::Step::Manage).await.unwrap();
+    tx.query("PRAGMA max_page_count = 1000000").all::<(i64,)>().await.unwrap();
+    drop(tx);
+    assert_eq!(world.commit(&task).await, Answer::Accepted);
+    world.orchestrate().await;
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn a_lost_connection_says_so_and_the_next_one_works(world: &World) {
+    let mut by_hand = world.database.connect().await;
+    let mut tx = world.store.db().write(store::Step::Manage).await.unwrap();
+
+    let end_all = "
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    sqlx::raw_sql(end_all).execute(&mut by_hand).await.unwrap();
+
+    let lost = tx.query("SELECT id FROM job").all::<(i64,)>().await.unwrap_err();
+    assert!(lost.is_unavailable(), "{lost:?}");
+    drop(tx);
+    world.submit(simple()).await;
+}
+
+async fn a_client_that_was_stopped_does_not_keep_its_locks(world: &World) {
+    const SETTINGS: &str = "
+SELECT current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout')";
+    let mut tx = world.store.db().write(store::Step::Manage).await.unwrap();
+    let within: (String, String) = tx.query(SETTINGS).one().await.unwrap();
+    tx.commit().await.unwrap();
+    let mut by_hand = world.database.connect().await;
+    let outside: (String, String) = sqlx::query_as(SETTINGS).fetch_one(&mut by_hand).await.unwrap();
+
+    assert_eq!((within.0.as_str(), within.1.as_str()), ("15s", "10s"));
+    assert_eq!((outside.0.as_str(), outside.1.as_str()), ("0", "0"), "and others keep their own");
 }

@@ -22,6 +22,7 @@ on_both_engines![
     a_task_without_its_stage_is_found,
     a_stage_that_miscounts_its_tasks_is_found,
     a_stage_that_miscounts_what_is_open_is_found,
+    a_stage_that_counts_failures_that_never_were_is_found,
     a_task_that_is_ready_too_early_is_found,
     a_task_that_was_never_made_ready_is_found,
     work_left_in_an_ended_job_is_found,
@@ -64,7 +65,7 @@ async fn a_healthy_database_is_counted(world: &World) {
     let report = world.store.examine().await.unwrap();
 
     assert_eq!((report.jobs, report.tasks, report.executions), (1, 4, 3));
-    assert!(report.checks >= 17 && report.findings.is_empty());
+    assert!(report.checks >= 18 && report.findings.is_empty());
 }
 
 async fn a_running_task_without_its_execution_is_found(world: &World) {
@@ -145,6 +146,12 @@ async fn a_stage_that_miscounts_what_is_open_is_found(world: &World) {
     busy(world).await;
 
     damage(world, "UPDATE stage SET open = open - 1", "a stage counts what is open").await;
+}
+
+async fn a_stage_that_counts_failures_that_never_were_is_found(world: &World) {
+    busy(world).await;
+
+    damage(world, "UPDATE stage SET failed = 1", "a stage counts no more failed tasks").await;
 }
 
 async fn a_task_that_is_ready_too_early_is_found(world: &World) {

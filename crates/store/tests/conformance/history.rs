@@ -47,7 +47,8 @@ async fn two_months(world: &World) {
     for _ in 0..2 {
         let job = world.submit(simple()).await;
         world.store.cancel(job, None).await.unwrap();
-        let log = NewLog { job, task: None, level: Level::Info, stage: None, message: "x".into(), metadata: None };
+        let log =
+            NewLog { job, task: None, level: Level::Info, stage: None, message: "x".into(), metadata: None };
         world.store.log(&[log]).await.unwrap();
         world.turn(DECEMBER - DAWN);
     }
@@ -61,7 +62,8 @@ async fn old_history_is_dropped_and_the_rest_stays(world: &World) {
 
     assert!(dropped > 0);
     assert_eq!(world.rows::<(i64, String)>("SELECT at, command FROM audit").await, young);
-    assert_eq!(world.count("SELECT count(*) FROM job_log").await, 1);
+    assert_eq!(world.count("SELECT count(*) FROM job_log WHERE at < 1764547200000").await, 0);
+    assert!(world.count("SELECT count(*) FROM job_log").await > 0);
     assert!(world.execute("DELETE FROM audit").await.is_err(), "what is young stays append-only");
 }
 
@@ -89,7 +91,8 @@ async fn logs_are_read_on_from_where_the_reader_was(world: &World) {
     world.store.log(&[log("three")]).await.unwrap();
     let more = world.store.logs_of_job(job, seen.last().unwrap().id).await.unwrap();
 
-    let lines = |logs: &[store::detail::LogView]| logs.iter().map(|log| log.message.clone()).collect::<Vec<_>>();
+    let lines =
+        |logs: &[store::detail::LogView]| logs.iter().map(|log| log.message.clone()).collect::<Vec<_>>();
     assert_eq!((lines(&seen), lines(&more)), (vec!["one".into(), "two".into()], vec!["three".into()]));
 }
 
@@ -142,8 +145,9 @@ async fn what_lies_outside_all_partitions_is_dropped_too(world: &World) {
     world.turn(DECEMBER - DAWN);
     world.submit(simple()).await;
 
-    let too_young = world.store.drop_history(Millis(DECEMBER)).await.unwrap();
-    assert_eq!(too_young, 0, "December lies there too");
+    world.store.drop_history(Millis(DECEMBER)).await.unwrap();
+    let kept = world.count("SELECT count(*) FROM audit_default").await;
+    assert!(kept > 0, "December lies there too");
     world.store.prepare_history().await.unwrap();
     let dropped = world.store.drop_history(Millis(JANUARY)).await.unwrap();
 

@@ -30,7 +30,8 @@ async fn a_wrong_key_is_nobodys(world: &World) {
     let right = key.reveal();
 
     let same_prefix = format!("{}{}", &right[..8], "0".repeat(right.len() - 8));
-    let wrong = ["", "short", "ünïcödé-ünïcödé", "\0\0\0\0\0\0\0\0", "' OR 1=1 --", &right[..63], &same_prefix];
+    let wrong =
+        ["", "short", "ünïcödé-ünïcödé", "\0\0\0\0\0\0\0\0", "' OR 1=1 --", &right[..63], &same_prefix];
 
     for key in wrong {
         let refused = world.store.authenticate(key).await;

@@ -16,6 +16,7 @@ on_both_engines![
     a_message_that_could_not_be_delivered_is_postponed,
     deliverers_at_once_share_the_messages,
     delivered_messages_are_forgotten_after_a_while,
+    a_store_is_idle_when_jobs_have_ended_and_messages_are_delivered,
 ];
 
 /// How long a taken message stays with its deliverer.
@@ -142,4 +143,18 @@ async fn delivered_messages_are_forgotten_after_a_while(world: &World) {
 
     assert_eq!((early, one, rest), (0, 1, 1));
     assert_eq!(world.count("SELECT count(*) FROM outbox").await, 1, "what is not delivered stays");
+}
+
+async fn a_store_is_idle_when_jobs_have_ended_and_messages_are_delivered(world: &World) {
+    assert!(world.store.is_idle().await.unwrap());
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    assert!(!world.store.is_idle().await.unwrap());
+
+    world.work_off(worker).await;
+    assert!(!world.store.is_idle().await.unwrap(), "nobody has been told");
+
+    let ids: Vec<i64> = take(world).await.iter().map(|one| one.id).collect();
+    world.store.messages_delivered(&ids).await.unwrap();
+    assert!(world.store.is_idle().await.unwrap());
 }

@@ -29,7 +29,8 @@ ANALYZE";
     let backlog = 30_000;
     world.submit(wide(backlog)).await;
     // With one connection, its statistics can be told to appear.
-    let store = Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
+    let store =
+        Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
     flush(&store).await;
     let before = rows_read(&mut by_hand).await;
 

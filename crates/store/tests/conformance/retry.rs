@@ -208,10 +208,17 @@ async fn judging_and_retrying_twice_at_once_counts_once(world: &World) {
     let worker = world.worker("noop").await;
     let job = world.submit(with_captions()).await;
     let retried = world.submit(wide(20)).await;
-    let failures: Vec<_> = world.store.claim(worker, 22).await.unwrap().iter().map(|task| {
-        let kind = if task.job == job { Kind::Permanent } else { Kind::Transient };
-        failure_of(task.proof, kind, "")
-    }).collect();
+    let failures: Vec<_> = world
+        .store
+        .claim(worker, 22)
+        .await
+        .unwrap()
+        .iter()
+        .map(|task| {
+            let kind = if task.job == job { Kind::Permanent } else { Kind::Transient };
+            failure_of(task.proof, kind, "")
+        })
+        .collect();
     world.store.fail(&failures).await.unwrap();
     world.turn(12_500);
     let another = world.elsewhere().await;

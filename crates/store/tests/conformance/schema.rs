@@ -46,13 +46,15 @@ async fn a_database_that_is_newer_than_the_program_is_refused(world: &World) {
 }
 
 async fn migrations_are_recorded_by_name(world: &World) {
-    let recorded: Vec<(i64, String)> = world.rows("SELECT version, name FROM schema_version ORDER BY version").await;
+    let recorded: Vec<(i64, String)> =
+        world.rows("SELECT version, name FROM schema_version ORDER BY version").await;
 
     let known: Vec<_> = (1..).zip(MIGRATIONS).map(|(version, one)| (version, one.name.to_owned())).collect();
     assert_eq!(recorded, known);
     let folders = ["postgres", "sqlite"].map(|engine| {
         let folder = format!("{}/migrations/{engine}", env!("CARGO_MANIFEST_DIR"));
-        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        let name =
+            |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
         let mut names: Vec<String> = std::fs::read_dir(folder).unwrap().map(name).collect();
         names.sort();
         names
@@ -74,8 +76,7 @@ async fn an_empty_server_is_not_migrated_by_opening_it(world: &World) {
     assert_eq!(applied, MIGRATIONS.iter().map(|one| one.name).collect::<Vec<_>>());
     let store = Store::open(&empty.location, world.options()).await.unwrap();
     store.submit(&new_job(simple())).await.unwrap();
-    drop(store);
-    empty.remove().await;
+    empty.remove(store).await;
 }
 
 async fn many_that_migrate_at_once_take_turns(world: &World) {
@@ -91,7 +92,8 @@ async fn many_that_migrate_at_once_take_turns(world: &World) {
     }
 
     assert_eq!(applied, MIGRATIONS.len());
-    empty.remove().await;
+    let store = Store::open(&empty.location, world.options()).await.unwrap();
+    empty.remove(store).await;
 }
 
 async fn many_that_open_a_new_file_at_once_take_turns(world: &World) {
@@ -160,7 +162,8 @@ async fn both_engines_have_the_same_tables_and_columns(world: &World) {
     let of_postgres: Vec<Column> = world.rows(OF_POSTGRES).await;
     let of_sqlite: Vec<Column> = read.query(OF_SQLITE).all().await.unwrap();
 
-    let tables = of_postgres.iter().map(|column| &column.table_name).collect::<std::collections::BTreeSet<_>>();
+    let tables =
+        of_postgres.iter().map(|column| &column.table_name).collect::<std::collections::BTreeSet<_>>();
     assert!(tables.len() >= 18, "{tables:?}");
     assert_eq!(of_postgres.len(), of_sqlite.len());
     for (of_postgres, of_sqlite) in of_postgres.iter().zip(&of_sqlite) {

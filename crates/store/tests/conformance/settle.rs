@@ -86,7 +86,8 @@ async fn a_plan_may_feed_two_stages(world: &World) {
     plan(world, worker, json!(["a", "b"])).await;
 
     let claimed = world.store.claim(worker, 10).await.unwrap();
-    let work: Vec<_> = claimed.iter().map(|task| (task.stage.as_str(), task.input.clone().unwrap())).collect();
+    let work: Vec<_> =
+        claimed.iter().map(|task| (task.stage.as_str(), task.input.clone().unwrap())).collect();
     let a_and_b = |stage| [(stage, json!("a")), (stage, json!("b"))];
     assert_eq!(work, [a_and_b("video"), a_and_b("thumbnails")].concat());
     commit_all(&world.store, &claimed).await;
@@ -276,10 +277,8 @@ async fn many_orchestrators_settle_each_commit_once(world: &World) {
             break;
         }
         let segments = Some(json!({ "segments": [0, 1, 2, 3, 4, 5, 6, 7] }));
-        let commits: Vec<Commit> = claimed
-            .iter()
-            .map(|task| Commit { result: segments.clone(), ..commit_of(task.proof) })
-            .collect();
+        let commits: Vec<Commit> =
+            claimed.iter().map(|task| Commit { result: segments.clone(), ..commit_of(task.proof) }).collect();
         world.store.commit(&commits).await.unwrap();
 
         let settled: Vec<_> = (0..6)

@@ -104,7 +104,8 @@ impl World {
     }
 
     pub async fn video(&self, slug: &str) -> VideoId {
-        let new = NewVideo { slug: slug.into(), title: slug.into(), user: "ann".into(), ..NewVideo::default() };
+        let new =
+            NewVideo { slug: slug.into(), title: slug.into(), user: "ann".into(), ..NewVideo::default() };
         self.store.create_video(&new).await.unwrap()
     }
 

@@ -138,7 +138,8 @@ async fn jobs_submitted_at_once_from_everywhere_are_all_there(world: &World) {
         let store = if n % 2 == 0 { world.store.clone() } else { elsewhere.clone() };
         // Each makes two lanes that its neighbours make too, in the other order.
         let kinds = if n % 4 < 2 { ["a", "b"] } else { ["b", "a"] };
-        let stages = kinds.map(|kind| json!({ "name": kind, "kind": kind, "requires": [format!("x{}", n / 8)] }));
+        let stages =
+            kinds.map(|kind| json!({ "name": kind, "kind": kind, "requires": [format!("x{}", n / 8)] }));
         let job = new_job(spec(json!(stages), json!({})));
         tokio::spawn(async move { store.submit(&job).await.unwrap().id() })
     });
@@ -192,12 +193,15 @@ async fn jobs_are_listed_by_user_and_by_state(world: &World) {
     world.store.cancel(bob, None).await.unwrap();
 
     let of_ann = Filter { user: Some("ann".into()), ..Filter::default() };
-    let cancelled = Filter { state: Some(State::Cancelled), ..Filter::default() };
+    let in_state = |state| Filter { state: Some(state), ..Filter::default() };
     let of_ann = world.store.jobs(&of_ann).await.unwrap();
-    let cancelled = world.store.jobs(&cancelled).await.unwrap();
+    let cancelled = world.store.jobs(&in_state(State::Cancelled)).await.unwrap();
+    let pending = world.store.jobs(&in_state(State::Pending)).await.unwrap();
 
     assert_eq!(of_ann.iter().map(|job| job.id).collect::<Vec<_>>(), [ann]);
     assert_eq!(cancelled.iter().map(|job| job.id).collect::<Vec<_>>(), [bob]);
+    assert_eq!(pending.iter().map(|job| job.id).collect::<Vec<_>>(), [ann]);
+    assert!(world.store.jobs(&in_state(State::Failed)).await.unwrap().is_empty());
 }
 
 async fn a_submission_is_audited(world: &World) {

@@ -116,7 +116,8 @@ async fn a_crash_before_the_commit_publishes_nothing(world: &World) {
     let (_, video, generation) = published(world).await;
 
     let mut tx = world.store.db().write(Step::Publish).await.unwrap();
-    let insert = "INSERT INTO generation (video_id, job_id, task_id, manifest, created_at) VALUES ($1, 1, 1, '', 0)";
+    let insert =
+        "INSERT INTO generation (video_id, job_id, task_id, manifest, created_at) VALUES ($1, 1, 1, '', 0)";
     tx.query(insert).bind(video).execute().await.unwrap();
     tx.query("UPDATE video SET generation_id = 99 WHERE id = $1").bind(video).execute().await.unwrap();
     drop(tx);
@@ -198,10 +199,8 @@ async fn publications_at_once_leave_the_newest(world: &World) {
     let worker = world.worker("noop").await;
     let videos = [world.video("a").await, world.video("b").await];
     let another = world.elsewhere().await;
-    let publish = |task: &Assignment, video| Commit {
-        publication: Some(publication(video)),
-        ..commit_of(task.proof)
-    };
+    let publish =
+        |task: &Assignment, video| Commit { publication: Some(publication(video)), ..commit_of(task.proof) };
     for _ in 0..10 {
         for video in videos {
             world.submit_for(video, wide(2)).await;
@@ -258,7 +257,8 @@ async fn a_publication_that_cannot_be_used_fails_its_task_alone(world: &World) {
     let (video, other) = (world.video("talk").await, world.video("other").await);
     let job = world.submit_for(video, wide(5)).await;
     let tasks = world.store.claim(worker, 5).await.unwrap();
-    let with = |task: &Assignment, publication| Commit { publication: Some(publication), ..commit_of(task.proof) };
+    let with =
+        |task: &Assignment, publication| Commit { publication: Some(publication), ..commit_of(task.proof) };
     let mut twice = publication(video);
     twice.renditions.push(twice.renditions[0].clone());
 

@@ -14,7 +14,9 @@ on_both_engines![
     what_comes_between_looking_and_waiting_is_not_slept_through,
 ];
 
+// A schema of one's own hears all of its database.
 on_postgres_alone![a_submission_wakes_workers_of_another_process];
+on_sqlite_alone![a_file_that_another_process_changed_is_looked_into];
 
 async fn is_woken(hints: &mut Receiver<u64>) -> bool {
     tokio::time::timeout(Duration::from_secs(10), hints.changed()).await.is_ok()
@@ -66,4 +68,20 @@ async fn a_submission_wakes_workers_of_another_process(world: &World) {
     for carrier in carriers {
         carrier.abort();
     }
+}
+
+async fn a_file_that_another_process_changed_is_looked_into(world: &World) {
+    let another = world.elsewhere().await;
+    let hints = another.wake().subscribe(Topic::Ready);
+    let carrier = tokio::spawn(async move { another.wake().run().await });
+
+    // It only sees changes since it began to watch, so there is more than one.
+    let woken = tokio::time::timeout(Duration::from_secs(10), async {
+        while !hints.has_changed().unwrap() {
+            world.submit(simple()).await;
+        }
+    });
+
+    assert!(woken.await.is_ok());
+    carrier.abort();
 }

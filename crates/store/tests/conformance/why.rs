@@ -84,7 +84,8 @@ async fn it_says_that_a_lease_has_expired_and_nobody_looks(world: &World) {
 
     let reasons = reasons(world, job).await;
 
-    let expected = format!("Task {job}-0 (stage work) was running on worker {worker}, whose lease expired 2.0 s ago;");
+    let expected =
+        format!("Task {job}-0 (stage work) was running on worker {worker}, whose lease expired 2.0 s ago;");
     assert!(reasons[0].starts_with(&expected), "{reasons:?}");
     assert!(reasons[0].ends_with("no orchestrator is running."));
 }

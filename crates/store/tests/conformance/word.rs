@@ -21,6 +21,7 @@ on_both_engines![
     a_commit_without_a_start_is_audited_as_two_moves,
     a_commit_said_twice_is_accepted_once,
     a_commit_said_twice_in_one_batch_is_accepted_once,
+    a_commit_said_twice_at_once_is_accepted_once,
     late_words_of_a_lost_execution_change_nothing,
     a_worker_that_claims_again_cannot_use_its_old_token,
     a_token_cannot_be_guessed_from_the_fence,
@@ -67,8 +68,7 @@ async fn the_first_progress_starts_the_work_and_extends_its_lease(world: &World)
     let (_, task) = running(world).await;
     world.turn(20_000);
 
-    let said =
-        Progress { step: Some("encoding".into()), permille: Some(125), ..progress_of(task.proof, 3) };
+    let said = Progress { step: Some("encoding".into()), permille: Some(125), ..progress_of(task.proof, 3) };
     let answers = world.store.progress(&[said]).await.unwrap();
 
     assert_eq!(answers, [Answer::Accepted]);
@@ -209,6 +209,24 @@ async fn a_commit_said_twice_in_one_batch_is_accepted_once(world: &World) {
     assert_eq!(answers, [Answer::Accepted, Answer::AlreadyAccepted]);
 }
 
+async fn a_commit_said_twice_at_once_is_accepted_once(world: &World) {
+    let worker = world.worker("noop").await;
+    let another = world.elsewhere().await;
+    for round in 1..=10 {
+        world.submit(stage(json!({ "effect": { "append": "effects.log" } }))).await;
+        let commit = [commit_of(world.claim(worker).await.proof)];
+
+        // Its answer took too long, so the worker says it again, to another server.
+        let (here, there) = tokio::join!(world.store.commit(&commit), another.commit(&commit));
+
+        let mut answers = [here.unwrap()[0], there.unwrap()[0]];
+        answers.sort_by_key(|answer| *answer != Answer::Accepted);
+        assert_eq!(answers, [Answer::Accepted, Answer::AlreadyAccepted]);
+        assert_eq!(world.count("SELECT count(*) FROM outbox WHERE topic = 'append'").await, round);
+    }
+    world.orchestrate().await;
+}
+
 /// FM_001: A leases and falls silent, B takes over and commits, A wakes up.
 async fn late_words_of_a_lost_execution_change_nothing(world: &World) {
     let (_, lost) = running(world).await;
@@ -299,7 +317,8 @@ async fn a_batch_answers_each_word(world: &World) {
 
 async fn words_about_one_execution_in_one_batch_all_count(world: &World) {
     let (_, task) = running(world).await;
-    let step = |step: &str, progress| Progress { step: Some(step.into()), ..progress_of(task.proof, progress) };
+    let step =
+        |step: &str, progress| Progress { step: Some(step.into()), ..progress_of(task.proof, progress) };
     world.turn(10_000);
 
     let answers =

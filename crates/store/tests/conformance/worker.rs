@@ -3,7 +3,7 @@
 use crate::shop::{heartbeat, hello, simple};
 use crate::world::{OFFLINE, World};
 use rules::worker::{Command, Refusal, Status};
-use rules::{WorkerId, phase::Phase};
+use rules::{Millis, WorkerId, phase::Phase};
 use store::{Error, Result};
 use uuid::Uuid;
 use wire::Heartbeat;
@@ -20,6 +20,7 @@ on_both_engines![
     a_worker_is_back_from_offline_by_its_heartbeat,
     a_worker_that_leaves_is_offline_at_once,
     a_worker_that_nobody_knows_cannot_send_heartbeats,
+    workers_that_left_long_ago_are_forgotten,
     changes_of_status_are_audited_and_heartbeats_are_not,
 ];
 
@@ -159,6 +160,29 @@ async fn a_worker_that_nobody_knows_cannot_send_heartbeats(world: &World) {
 
     assert!(matches!(world.store.heartbeat(&heartbeat(nobody)).await, Err(Error::NotFound("worker"))));
     assert!(matches!(manage(world, nobody, Command::Drain).await, Err(Error::NotFound("worker"))));
+}
+
+async fn workers_that_left_long_ago_are_forgotten(world: &World) {
+    let (left, stays) = (world.worker("noop").await, world.worker("noop").await);
+    let remote = wire::Hello { kind: wire::Kind::Remote, ..hello("noop") };
+    world.store.register_worker(&remote).await.unwrap();
+    world.store.issue_key(left).await.unwrap();
+    world.submit(simple()).await;
+    let task = world.claim(left).await;
+    world.turn(OFFLINE);
+    world.store.heartbeat(&heartbeat(stays)).await.unwrap();
+    world.store.mark_offline(10).await.unwrap();
+
+    assert_eq!(world.store.prune_workers(world.now() - Millis(OFFLINE), 10).await.unwrap(), 0);
+    assert_eq!(world.store.prune_workers(world.now(), 10).await.unwrap(), 1);
+
+    let mut kept: Vec<String> =
+        world.store.workers(true).await.unwrap().into_iter().map(|one| one.id).collect();
+    let mut expected = [stays, remote.worker].map(|id| id.to_string());
+    (kept.sort(), expected.sort());
+    assert_eq!(kept, expected, "one that may come back with its key is kept");
+    world.orchestrate().await;
+    assert_eq!(world.statuses(task.proof.task).await, ["ABORTED"], "and what it had is recovered");
 }
 
 async fn changes_of_status_are_audited_and_heartbeats_are_not(world: &World) {

@@ -34,16 +34,14 @@ pub enum Ground {
 
 /// Lets a behaviour live in a new world, and has the doctor look at what it leaves.
 pub fn live(ground: Ground, behaviour: impl AsyncFnOnce(&World)) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let _seat = SEATS.acquire().await.unwrap();
         let world = World::new(ground).await;
         behaviour(&world).await;
         world.examine().await;
         let World { store, database, .. } = world;
-        drop(store);
-        database.remove().await;
+        database.remove(store).await;
     });
 }
 

@@ -15,15 +15,13 @@ use tokio::time::Instant;
 
 use super::leader::Leader;
 use super::{Command, Error};
-use crate::guard::KILL_LIMIT;
 use crate::guard::args::Args;
-
-/// How much longer than a guard ever needs is waited before it is taken for stuck and killed.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A started guard. Dropping it ends the guard, and with it everything below.
 pub(super) struct Guarded {
     leader: Leader,
+    /// See [`Command::patience`].
+    patience: Duration,
     /// The worker's end. Closing it tells the guard that the worker is gone; the guard's messages come out
     /// of it.
     pub lifeline: Lines<BufReader<UnixStream>>,
@@ -43,40 +41,32 @@ struct Started {
 
 impl Guarded {
     pub async fn start(command: &Command) -> Result<Self, Error> {
-        let io_error = |source: io::Error| match source.raw_os_error() {
-            Some(libc::E2BIG) => {
-                Error::cannot_start(command.program(), &command.cwd, Some(libc::E2BIG), String::new())
+        Self::try_start(command).await.map_err(|source| match source.raw_os_error() {
+            errno @ Some(libc::E2BIG) => {
+                Error::cannot_start(command.program(), &command.cwd, errno, source.to_string())
             }
             _ => {
                 Error::Io { doing: format!("starting the guard {}", command.guard.program.display()), source }
             }
-        };
+        })
+    }
+
+    async fn try_start(command: &Command) -> io::Result<Self> {
         let since = Instant::now();
-        let (ours, theirs) = StdUnixStream::pair().map_err(io_error)?;
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
         let guard = guard_command(command, theirs);
         let (started_to, started) = oneshot::channel();
         let (gone_to, gone) = oneshot::channel();
         // A thread for each guard, from its start to its end: the kernel's notice of the worker's death is in
         // truth of the death of the thread that started the child, and tokio's threads come and go. It also
         // reaps the guard whatever becomes of the future or the runtime.
-        std::thread::Builder::new()
-            .name("guard".into())
-            .spawn(move || attend(guard, started_to, gone_to))
-            .map_err(io_error)?;
-        let started = started.await.map_err(io::Error::other).flatten().map_err(io_error)?;
-        Self::from_started(started, ours, gone, since).map_err(io_error)
-    }
-
-    fn from_started(
-        started: Started,
-        lifeline: StdUnixStream,
-        gone: oneshot::Receiver<ExitStatus>,
-        since: Instant,
-    ) -> io::Result<Self> {
-        lifeline.set_nonblocking(true)?;
+        std::thread::Builder::new().name("guard".into()).spawn(move || attend(guard, started_to, gone_to))?;
+        let started = started.await.map_err(io::Error::other).flatten()?;
         Ok(Self {
             leader: started.leader,
-            lifeline: BufReader::new(UnixStream::from_std(lifeline)?).lines(),
+            patience: command.patience,
+            lifeline: BufReader::new(UnixStream::from_std(ours)?).lines(),
             stdout: ChildStdout::from_std(started.stdout)?,
             stderr: ChildStderr::from_std(started.stderr)?,
             since,
@@ -88,7 +78,7 @@ impl Guarded {
     pub fn end(&self, grace: Duration) {
         self.leader.signal(libc::SIGTERM);
         self.leader.signal(libc::SIGCONT);
-        self.leader.kill_after(grace.saturating_add(KILL_LIMIT + PATIENCE));
+        self.leader.kill_after(grace.saturating_add(self.patience));
     }
 }
 
@@ -96,7 +86,7 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         // A stopped guard would not notice that its lifeline is cut.
         if self.leader.signal(libc::SIGCONT) {
-            self.leader.kill_after(KILL_LIMIT + PATIENCE);
+            self.leader.kill_after(self.patience);
         }
     }
 }

@@ -18,9 +18,13 @@ use crate::guard::tree;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long output is awaited after the guard is gone. It ends with the guard, unless a survivor holds it
-/// open.
+/// How long further output is awaited after the guard is gone. It ends with the guard, unless somebody that
+/// escaped holds it open.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// How often output is read after the guard is gone: twice what the largest pipe can still hold. More comes from
+/// somebody that escaped.
+const LATE_READS: u32 = 128;
 
 const MOMENT: Duration = Duration::from_millis(50);
 
@@ -58,7 +62,9 @@ pub(super) struct Watch<'a> {
     stdout: Capture,
     stderr: Capture,
     heard: Heard,
+    /// Or the start, before there was any.
     last_output: Instant,
+    late_reads: u32,
     cut: Option<Cut>,
     /// When the guard was reaped, and what became of it.
     gone: Option<(Instant, Option<ExitStatus>)>,
@@ -74,6 +80,7 @@ impl<'a> Watch<'a> {
             stderr: Capture::default(),
             heard: Heard::default(),
             last_output: guarded.since,
+            late_reads: 0,
             cut: None,
             gone: None,
             guarded,
@@ -90,8 +97,8 @@ impl<'a> Watch<'a> {
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
         while !self.is_over() {
-            let (due, stalled_at) = (self.due(), self.stalled_at());
-            // In this order: nothing holds up a stop or a deadline, not even a flood of output, and a silence is
+            let (due, quiet_till) = (self.due(), self.quiet_till());
+            // In this order: nothing holds up a stop or a timeout, not even a flood of output, and a silence is
             // one only if there is nothing to read, for it may be the worker that was held up.
             tokio::select! {
                 biased;
@@ -110,16 +117,14 @@ impl<'a> Watch<'a> {
                 n = read(&mut self.guarded.stderr, &mut err), if self.open.stderr => {
                     self.take_stderr(&err[..n]);
                 }
-                () = silence(stalled_at), if stalled_at.is_some() && self.may_be_cut() => {
-                    self.cut(Cut::Stalled(self.command.stall.unwrap_or_default()));
-                }
+                () = silence(quiet_till), if quiet_till.is_some() => self.too_quiet(),
             }
         }
     }
 
     fn is_over(&self) -> bool {
         let Open { stdout, stderr, lifeline } = self.open;
-        self.gone.is_some_and(|(at, _)| !(stdout || stderr || lifeline) || at.elapsed() >= DRAIN)
+        self.gone.is_some() && (!(stdout || stderr || lifeline) || self.late_reads > LATE_READS)
     }
 
     fn may_be_cut(&self) -> bool {
@@ -132,24 +137,28 @@ impl<'a> Watch<'a> {
         self.guarded.end(self.command.grace);
     }
 
-    fn stalled_at(&self) -> Option<Instant> {
-        self.command.stall.and_then(|stall| self.last_output.checked_add(stall))
-    }
-
-    /// When to give up waiting: for output once the guard is gone, for the command before that.
     fn due(&self) -> Option<Instant> {
-        match self.gone {
-            Some((at, _)) => Some(at + DRAIN),
-            None if self.may_be_cut() => {
-                self.command.timeout.and_then(|after| self.guarded.since.checked_add(after))
-            }
-            None => None,
-        }
+        let timeout = self.command.timeout.filter(|_| self.may_be_cut())?;
+        self.guarded.since.checked_add(timeout)
     }
 
     fn overdue(&mut self) {
-        if self.may_be_cut() {
-            self.cut(Cut::TimedOut(self.command.timeout.unwrap_or_default()));
+        self.cut(Cut::TimedOut(self.command.timeout.unwrap_or_default()));
+    }
+
+    /// Until when silence is nothing special.
+    fn quiet_till(&self) -> Option<Instant> {
+        match self.gone {
+            Some((at, _)) => Some(at.max(self.last_output) + DRAIN),
+            None => self.last_output.checked_add(self.command.stall.filter(|_| self.may_be_cut())?),
+        }
+    }
+
+    fn too_quiet(&mut self) {
+        if self.gone.is_some() {
+            self.open = Open { stdout: false, stderr: false, lifeline: false };
+        } else {
+            self.cut(Cut::Stalled(self.command.stall.unwrap_or_default()));
         }
     }
 
@@ -188,6 +197,7 @@ impl<'a> Watch<'a> {
 
     fn note_output(&mut self) {
         self.last_output = Instant::now();
+        self.late_reads += u32::from(self.gone.is_some());
         if self.command.stall.is_some() {
             self.progress.beat();
         }
@@ -199,7 +209,10 @@ impl<'a> Watch<'a> {
             return;
         };
         match serde_json::from_str(&line) {
-            Ok(Message::Started { pid }) => self.heard.pid = Some(pid),
+            Ok(Message::Started { pid }) => {
+                self.heard.pid = Some(pid);
+                self.last_output = Instant::now();
+            }
             Ok(Message::NotStarted { errno, reason }) => self.heard.refused = Some((errno, reason)),
             Ok(Message::Ended(ended)) => self.heard.ended = Some(ended),
             Err(error) => warn!("a guard said what no guard says: {error}"),
@@ -214,8 +227,8 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Resolves a moment late: output that came while the worker was held up is noticed only when the runtime has
-/// looked at its descriptors again, which it does before it lets a timer run out.
+/// Resolves a moment late. A deadline in the past would be over at once, before the runtime has looked for the
+/// output that came while the worker was held up; it looks before it lets a timer run out.
 async fn silence(too_long_at: Option<Instant>) {
     until(too_long_at).await;
     sleep(MOMENT).await;

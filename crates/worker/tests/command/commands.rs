@@ -8,6 +8,8 @@ use wire::{Assignment, Proof};
 use worker::handler::Command;
 use worker::{Context, Failed, Handler, Outcome};
 
+const DEADLINE: Duration = Duration::from_secs(30);
+
 struct Scene {
     job: Assignment,
     folder: TempDir,
@@ -46,7 +48,9 @@ impl Scene {
 
     fn run_in(&self, context: &Context) -> Result<Outcome, Failed> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Command::default().run(&self.job, context))
+        let command = Command::default();
+        let patience = async { tokio::time::timeout(DEADLINE, command.run(&self.job, context)).await };
+        runtime.block_on(patience).expect("the command never ends")
     }
 }
 

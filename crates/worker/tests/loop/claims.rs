@@ -158,8 +158,9 @@ async fn many_short_tasks_on_several_threads_are_each_done_once() {
         scene.desk.submit("noop", Value::Null);
     }
 
-    let summary = scene.start().ended().await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), scene.start().ended()).await;
 
+    let summary = ended.expect("not all are done").unwrap();
     assert_eq!(summary, Summary { done: 2000, ..Summary::default() });
     assert_eq!(scene.desk.count(|said| matches!(said, Said::Commit(..))), 2000);
     let last = scene.desk.said().pop().unwrap();

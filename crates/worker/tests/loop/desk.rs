@@ -153,7 +153,7 @@ impl FakeDesk {
         self.with(|desk| is_live(&desk.tasks[&id].task.state))
     }
 
-    /// Waits for `holds`; panics with what was said if it never does.
+    /// Waits for `holds`; panics with what was said last if it never does.
     pub async fn until(&self, what: &str, mut holds: impl FnMut(&Desk) -> bool) {
         let mut version = self.shared.version.subscribe();
         let wait = async {
@@ -162,7 +162,8 @@ impl FakeDesk {
             }
         };
         if tokio::time::timeout(std::time::Duration::from_secs(3600), wait).await.is_err() {
-            panic!("waited in vain for {what}: {:#?}", self.said());
+            let said = self.said();
+            panic!("waited in vain for {what}; last words: {:?}", &said[said.len().saturating_sub(30)..]);
         }
     }
 

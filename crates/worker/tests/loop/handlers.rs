@@ -1,4 +1,5 @@
 use rules::failure::Kind;
+use rules::task::Command;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use wire::Answer;
@@ -92,21 +93,22 @@ async fn work_that_ends_at_once_is_one_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_working_directory_lasts_as_long_as_its_execution() {
+async fn a_working_directory_lasts_as_long_as_its_execution_however_that_ends() {
     let scene = Scene::with_slots(1);
-    let task = scene.submit("write");
-    let worker = scene.start();
-    scene.desk.until_said(|said| matches!(said, Said::Progress(..))).await;
-    scene.play.until_begun(task).await;
+    let (done, lost, next) = (scene.submit("write"), scene.submit("write"), scene.submit_play());
+    let _worker = scene.start();
+
+    scene.play.until_begun(done).await;
     turn_the_clock(1).await;
     let during = find(scene.folder(), "half.mp4");
-
-    scene.play.open(task);
-    scene.shutdown.drain();
-    worker.ended().await.unwrap();
+    scene.play.open(done);
+    scene.play.until_begun(lost).await;
+    scene.desk.orchestrate(lost, &Command::Withdraw);
+    scene.play.until_begun(next).await;
 
     assert_eq!(during.unwrap().parent().unwrap().file_name().unwrap(), "1-0.1");
     assert_eq!(find(scene.folder(), "half.mp4"), None);
+    assert_eq!(find(scene.folder(), "1-0.1"), None);
 }
 
 fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {

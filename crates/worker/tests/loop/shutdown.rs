@@ -127,9 +127,11 @@ async fn a_worker_that_never_found_its_desk_ends_when_asked() {
     let worker = scene.start();
     turn_the_clock(60).await;
 
+    let asked = Instant::now();
     scene.shutdown.drain();
     let summary = worker.ended().await.unwrap();
 
+    assert_eq!(asked.elapsed(), Duration::ZERO);
     assert_eq!(summary, Summary::default());
 }
 

@@ -3,19 +3,20 @@
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
-use worker::process::{self, Error, Guard, Progress, Status};
+use worker::process::{Error, Guard, Progress, Status};
 
-use super::scene::{Scene, read_pid, run, run_and, run_with, runtime, send, stat, wait_until};
+use super::scene::{Scene, read_pid, run, run_and, run_with, send, stat, wait_until};
 
 pub fn a_timeout_ends_the_command() {
     let scene = Scene::new();
     let mut command = scene.sh("echo begun; echo why >&2; exec sleep 1000");
-    command.timeout = Some(Duration::from_millis(1500));
+    command.timeout = Some(Duration::from_secs(3));
+    command.grace = Duration::from_secs(60);
 
     let error = run(&command).unwrap_err();
 
     let Error::TimedOut { after, exit } = error else { panic!("{error:?}") };
-    assert_eq!(after, Duration::from_millis(1500));
+    assert_eq!(after, Duration::from_secs(3));
     assert_eq!(exit.status, Status::Signal(libc::SIGTERM));
     assert_eq!((exit.stdout_tail.as_str(), exit.stderr_tail.as_str()), ("begun\n", "why\n"));
     assert!(exit.wall >= after);
@@ -26,45 +27,19 @@ pub fn a_silent_command_is_stalled_and_a_talking_one_is_not() {
     let scene = Scene::new();
     let stalling = |script: &str| {
         let mut command = scene.sh(script);
-        command.stall = Some(Duration::from_secs(2));
+        command.stall = Some(Duration::from_secs(3));
         let progress = Progress::default();
         (run_with(&command, &progress, CancellationToken::new()), progress.beats())
     };
 
     let (silent, beats_of_silence) = stalling("exec sleep 1000");
-    let (talking, beats_of_talk) =
-        stalling("for i in 1 2 3 4 5 6 7 8 9 10 11; do sleep 0.2; echo $i >&2; done");
+    let (talking, beats_of_talk) = stalling("for i in 1 2 3 4 5 6 7 8; do sleep 0.4; echo $i >&2; done");
 
-    assert!(matches!(silent, Err(Error::Stalled { after, .. }) if after == Duration::from_secs(2)));
+    assert!(matches!(silent, Err(Error::Stalled { after, .. }) if after == Duration::from_secs(3)));
     assert_eq!(beats_of_silence, 0);
     let talked = talking.unwrap();
-    assert!(talked.status.is_success() && talked.wall > Duration::from_secs(2));
+    assert!(talked.status.is_success() && talked.wall > Duration::from_secs(3));
     assert!(beats_of_talk >= 2);
-}
-
-/// The command talked all the time; it is the worker that could not listen.
-pub fn a_worker_that_was_held_up_does_not_blame_the_command() {
-    for _ in 0..3 {
-        let scene = Scene::new();
-        let mut command = scene.sh("echo > ready; until [ -e end ]; do echo talk; sleep 0.05; done");
-        command.stall = Some(Duration::from_secs(1));
-        let progress = Progress::default();
-
-        let run = process::run(&command, &progress, CancellationToken::new());
-        let result = runtime().block_on(async { tokio::join!(run, be_held_up(&scene)).0 });
-
-        assert!(result.is_ok_and(|exit| exit.status.is_success()));
-    }
-}
-
-/// Blocks the only thread of the runtime for longer than the command may be silent.
-async fn be_held_up(scene: &Scene) {
-    while !scene.file("ready").exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let begin = Instant::now();
-    wait_until("the time to pass", || begin.elapsed() > Duration::from_millis(1200));
-    std::fs::write(scene.file("end"), "").unwrap();
 }
 
 /// Even with a command that somebody stopped, which has to go on to end.
@@ -73,7 +48,7 @@ pub fn a_stop_is_gentle_first() {
     let save = "trap 'echo saved > trailer; exit 0' TERM";
     let mut command =
         scene.sh(&format!("{save}; echo $$ > pid.new; mv pid.new pid; while :; do sleep 0.01; done"));
-    command.grace = Duration::from_secs(20);
+    command.grace = Duration::from_secs(60);
 
     let result = run_and(&command, &Progress::default(), |stop| {
         scene.wait_for_file("pid");
@@ -156,7 +131,9 @@ pub fn a_stopped_guard_still_ends() {
 pub fn a_guard_that_others_ask_to_end_ends_the_command() {
     let scene = Scene::new();
 
-    let terminated = run(&scene.sh("kill -TERM $PPID; exec sleep 1000")).unwrap();
+    let mut command = scene.sh("kill -TERM $PPID; exec sleep 1000");
+    command.grace = Duration::from_secs(60);
+    let terminated = run(&command).unwrap();
     let interrupted = run(&scene.sh("trap '' TERM; kill -INT $PPID; sleep 1000; sleep 1000")).unwrap();
 
     assert_eq!(terminated.status, Status::Signal(libc::SIGTERM));
@@ -169,6 +146,7 @@ pub fn a_guard_that_is_stuck_is_killed_with_its_group() {
     let mut command = scene.sh("");
     let stuck = "trap '' TERM; echo > ready; while :; do sleep 1; done";
     command.guard = Guard { program: "/bin/sh".into(), args: vec!["-c".into(), stuck.into()] };
+    command.patience = Duration::from_millis(500);
 
     let result = run_and(&command, &Progress::default(), |stop| {
         scene.wait_for_file("ready");
@@ -179,15 +157,17 @@ pub fn a_guard_that_is_stuck_is_killed_with_its_group() {
     wait_until("the group to die", || scene.alive().is_empty());
 }
 
-/// The one that got away holds the output open: its end must not be waited for.
+/// What got away holds the output open, silently or talking on and on: its end must not be waited for.
 pub fn what_escapes_a_dead_guard_does_not_hold_up_the_worker() {
-    let scene = Scene::new();
-    let escape = "setsid sh -c 'echo > out; exec sleep 1000' & while [ ! -e out ]; do sleep 0.01; done";
+    for goes_on in ["exec sleep 1000", "while :; do echo >&2; sleep 0.01; done"] {
+        let scene = Scene::new();
+        let escape = format!("setsid sh -c 'echo > out; {goes_on}' &");
+        let script = format!("{escape} until [ -e out ]; do sleep 0.01; done; kill -KILL $PPID; sleep 1000");
 
-    let result = run(&scene.sh(&format!("{escape}; kill -KILL $PPID; sleep 1000")));
+        let result = run(&scene.sh(&script));
 
-    assert!(matches!(result, Err(Error::GuardLost { .. })));
-    wait_until("all but that one to die", || scene.alive().len() == 1);
+        assert!(matches!(result, Err(Error::GuardLost { .. })));
+    }
 }
 
 pub fn a_dead_guard_is_noticed() {

@@ -2,12 +2,12 @@
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use worker::process::{self, Command, Error, Progress, Status};
 
-use super::scene::{Scene, run, run_with, runtime, wait_until};
+use super::scene::{Scene, file_appears, run, run_with, runtime, wait_until};
 
 pub fn exit_codes_and_signals_are_told_apart() {
     let scene = Scene::new();
@@ -79,11 +79,34 @@ pub fn too_much_output_is_refused_even_if_read_late() {
 
 /// Blocks the only thread of the runtime while the command writes and ends.
 async fn keep_busy(scene: &Scene) {
-    while !scene.file("ready").exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    file_appears(scene, "ready").await;
     std::fs::write(scene.file("go"), "").unwrap();
     wait_until("the guard to end", || scene.alive().is_empty());
+}
+
+/// As on a machine with too much to do, where the worker learns late of everything, in whatever order.
+pub fn nothing_is_lost_when_the_worker_is_held_up_again_and_again() {
+    let scene = Scene::new();
+    let mut command = scene.sh("head -c 40000 /dev/zero; head -c 40000 /dev/zero >&2");
+    command.stall = Some(Duration::from_secs(1));
+    let progress = Progress::default();
+    let run = || process::run(&command, &progress, CancellationToken::new());
+
+    let before = runtime().block_on(async { tokio::join!(biased; hold_up_again_and_again(), run()).1 });
+    let after = runtime().block_on(async { tokio::join!(biased; run(), hold_up_again_and_again()).0 });
+
+    for exit in [before.unwrap(), after.unwrap()] {
+        assert_eq!((exit.stdout.len(), exit.stderr_bytes), (40000, 40000));
+    }
+}
+
+/// Each time for longer than a silence is put up with, or an end is waited for.
+async fn hold_up_again_and_again() {
+    for _ in 0..4 {
+        tokio::task::yield_now().await;
+        let begin = Instant::now();
+        wait_until("a while to pass", || begin.elapsed() > Duration::from_millis(1200));
+    }
 }
 
 pub fn lines_on_standard_output_set_the_fraction() {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use worker::process::{self, Command, Error, Exit, Progress};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+/// For what takes milliseconds, on a machine that may be very busy with other things.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 const MARK: &str = "PROCESS_TEST_MARK";
 
@@ -110,6 +111,15 @@ pub fn run_and(
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// As [`Scene::wait_for_file`], but lets the runtime go on meanwhile.
+pub async fn file_appears(scene: &Scene, name: &str) {
+    let start = Instant::now();
+    while !scene.file(name).exists() {
+        assert!(start.elapsed() < DEADLINE, "waited in vain for file {name}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[track_caller]

@@ -49,7 +49,7 @@ pub fn a_tree_that_keeps_growing_is_killed() {
 pub fn a_timeout_kills_the_whole_tree() {
     let scene = Scene::new();
     let mut command = scene.sh(&then("exec sleep 1000"));
-    command.timeout = Some(Duration::from_secs(4));
+    command.timeout = Some(Duration::from_secs(6));
 
     let result = run(&command);
 

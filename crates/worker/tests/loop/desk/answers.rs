@@ -32,14 +32,15 @@ impl wire::Desk for FakeDesk {
     }
 
     async fn has_work(&self, _: WorkerId) -> Result<bool, Error> {
-        self.known()?;
+        self.here()?;
         self.hear(Said::HasWork);
         if self.with(|desk| desk.hangs) {
             std::future::pending::<()>().await;
         }
         let hints = *self.shared.hints.borrow();
         Ok(self.with(|desk| {
-            let has_work = desk.always_has_work || desk.tasks.values().any(Entry::is_ready);
+            let has_ready = desk.is_known && desk.tasks.values().any(Entry::is_ready);
+            let has_work = desk.always_has_work || has_ready;
             desk.known_hints = if has_work { desk.known_hints } else { hints };
             has_work
         }))

@@ -1,0 +1,51 @@
+//! The benchmark itself: that every measure runs and says its name. No figure is judged here.
+
+use serde_json::Value;
+use std::process::Command;
+
+const KEYS: &[&str] = &[
+    "submit_1",
+    "submit_jobs_100",
+    "submit_tasks_1000",
+    "claim_1",
+    "commit_1",
+    "claim_100",
+    "commit_100",
+    "claim_1000",
+    "commit_1000",
+    "drain",
+    "drain_jobs",
+    "drain_singly",
+    "wake_p50",
+    "wake_p99",
+    "fan_in_p50",
+    "fan_in_p99",
+    "recovery_total",
+    "recovery_each",
+    "claim_behind_300",
+    "claim_after_history",
+];
+
+#[test]
+fn every_measure_of_the_queue_runs_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let user_data = folder.path().join("vodmill.db");
+    std::fs::write(&user_data, "not to be opened").unwrap();
+
+    let output = Command::new(env!("CARGO_BIN_EXE_vodmill"))
+        .args(["bench", "queue", "--tiny", "--json", "--database-url"])
+        .arg(format!("sqlite:{}", user_data.display()))
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["engine"], "sqlite");
+    let figures = answer["figures"].as_object().unwrap();
+    let missing: Vec<_> = KEYS.iter().filter(|key| !figures.contains_key(**key)).collect();
+    assert!(missing.is_empty() && figures.len() == KEYS.len(), "missing: {missing:?}; said: {figures:?}");
+    assert!(figures.values().all(|figure| figure["value"].as_f64().is_some_and(|value| value > 0.0)));
+    assert_eq!(std::fs::read_to_string(&user_data).unwrap(), "not to be opened");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+}
