@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench chaos clean
+.PHONY: help build test lint demo bench chaos model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
@@ -42,6 +42,10 @@ chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a r
 	@scripts/install-missing test
 	@VODMILL_CHAOS_SECONDS='$(SECONDS)' $(if $(SEED),VODMILL_CHAOS_SEED='$(SEED)') \
 	  scripts/with-services cargo test -p vodmill --test chaos --locked -- --ignored --nocapture
+
+model: ## Walk larger worlds than `make test` does: millions of states, minutes
+	@scripts/install-missing build
+	cargo test -p vodmill-rules --test model --locked -- --ignored --nocapture
 
 clean: ## Remove what building and the demo left
 	cargo clean

@@ -126,6 +126,8 @@ pub enum Bad {
         "stage `{stage}` expands `{plan}`, which is optional; given up, it would leave the stage waiting for ever"
     )]
     OptionalPlan { stage: String, plan: String },
+    #[error("stage `{stage}` expands `{plan}`, which has several tasks; a plan is made by one")]
+    ManyPlans { stage: String, plan: String },
     #[error("{0} tasks are too many; a job may have {max}", max = TaskId::PER_JOB)]
     TooManyTasks(i64),
     #[error("`{0}` is too long; {1} characters are allowed")]
@@ -165,10 +167,13 @@ impl Spec {
     /// A plan that is given up is never expanded, and a stage that is never expanded never ends.
     fn check_plans(&self, stages: &[stage::Stage]) -> Result<(), Bad> {
         for stage in stages {
-            if let Some(plan) = stage.expands.map(|at| &self.stages[at])
-                && plan.optional
-            {
-                return Err(Bad::OptionalPlan { stage: stage.name.clone(), plan: plan.name.clone() });
+            let Some(plan) = stage.expands.map(|at| &self.stages[at]) else { continue };
+            let (stage, name) = (stage.name.clone(), plan.name.clone());
+            if plan.optional {
+                return Err(Bad::OptionalPlan { stage, plan: name });
+            }
+            if plan.known_tasks() != Some(1) {
+                return Err(Bad::ManyPlans { stage, plan: name });
             }
         }
         Ok(())
@@ -262,6 +267,17 @@ mod tests {
         let spec: Spec = serde_json::from_value(json!({ "name": "x", "stage": stages })).unwrap();
 
         assert!(matches!(spec.resolve(), Err(Bad::OptionalPlan { .. })));
+    }
+
+    #[test]
+    fn a_plan_is_made_by_one_task() {
+        let stages = json!([
+            { "name": "plan", "kind": "noop", "segments": 2 },
+            { "name": "encode", "kind": "noop", "needs": ["plan"], "expand": "plan" },
+        ]);
+        let spec: Spec = serde_json::from_value(json!({ "name": "x", "stage": stages })).unwrap();
+
+        assert!(matches!(spec.resolve(), Err(Bad::ManyPlans { .. })));
     }
 
     #[test]

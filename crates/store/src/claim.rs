@@ -104,7 +104,8 @@ impl Store {
         Terms {
             length: self.options.lease,
             stall: stage.stall_ms.map(Millis),
-            deadline: stage.timeout_ms.map(|timeout| now + Millis(timeout)),
+            // The worker stops at the timeout; what is left of this it has for saying so.
+            deadline: stage.timeout_ms.map(|timeout| now + Millis(timeout) + self.options.lease),
         }
     }
 

@@ -1,20 +1,22 @@
 //! Recovery: leases that ran out. Only the lost task is done again.
 
 use crate::Store;
-use crate::db::{Step, again};
+use crate::db::{Clock, Step, Tx, again};
 use crate::error::Result;
 use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
 use crate::task::{self, Busy};
 use crate::wake::Topic;
-use rules::TaskId;
 use rules::task::{Command, Name};
+use rules::{Millis, TaskId};
 
 /// Scans what is open, which is as small as the fleet; an index on the expiry would make each renewal dearer.
 const EXPIRED: &str = "
 SELECT task_id FROM execution
 WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS') AND lease_expires_at <= $1
 ORDER BY task_id LIMIT $2";
+
+const SERVER_STARTED: &str = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::BIGINT";
 
 /// One recovered lease, for whoever wants to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,9 @@ impl Store {
     pub async fn recover(&self, max: i64) -> Result<Vec<Recovered>> {
         let mut read = self.db.look().await?;
         let now = read.now();
+        if self.is_just_started(&mut read).await? {
+            return Ok(Vec::new());
+        }
         let found: Vec<(i64,)> = read.query(EXPIRED).bind(now).bind(max).all().await?;
         drop(read);
         if found.is_empty() {
@@ -42,6 +47,16 @@ impl Store {
             self.wake.up(Topic::Settle);
         }
         Ok(recovered)
+    }
+
+    /// A server that was away has let leases expire that nobody could renew. For one lease after its start nothing is
+    /// taken back, so that a restart costs no work.
+    async fn is_just_started(&self, tx: &mut Tx) -> Result<bool> {
+        if !tx.is_postgres() || !matches!(self.options.clock, Clock::Database) {
+            return Ok(false);
+        }
+        let (started,): (i64,) = tx.query(SERVER_STARTED).one().await?;
+        Ok(tx.now() < Millis(started) + self.options.lease)
     }
 
     async fn recover_once(&self, found: &[TaskId]) -> Result<Vec<Recovered>> {

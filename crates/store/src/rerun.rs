@@ -48,11 +48,9 @@ impl Store {
             moves.make(&mut task, &Command::Rerun, Words::default())?;
             stage.forget_failures();
         }
-        for position in 0..stages.len() {
-            if stages[position].is_released {
-                for mut task in stage::new_tasks(&mut tx, id, position as i64).await? {
-                    moves.make(&mut task, &Command::Advance, Words::default())?;
-                }
+        for stage in stages.iter().filter(|stage| stage.is_released) {
+            for mut task in stage::new_tasks(&mut tx, id, stage.position).await? {
+                moves.make(&mut task, &Command::Advance, Words::default())?;
             }
         }
         let now = tx.now();

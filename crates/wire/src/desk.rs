@@ -33,6 +33,7 @@ pub trait Desk: Send + Sync + 'static {
     /// Says that work has begun and how far it is; also extends its lease.
     fn progress(&self, progress: &Progress) -> impl Future<Output = Result<Answer>> + Send;
 
+    /// Makes a result real, once. The first word about an execution, this one or `progress`, also says that it began.
     fn commit(&self, commit: &Commit) -> impl Future<Output = Result<Answer>> + Send;
 
     fn fail(&self, failure: &Failure) -> impl Future<Output = Result<Answer>> + Send;

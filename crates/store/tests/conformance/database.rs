@@ -24,14 +24,17 @@ static EMPTY: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// As if it had just been migrated. Triggers are switched off, or the audit could not be emptied.
 const EMPTY_ALL: &str = "
-DO $$ DECLARE name TEXT; BEGIN
+DO $$ DECLARE name TEXT; is_used BOOLEAN; BEGIN
     SET LOCAL session_replication_role = replica;
     FOR name IN
         SELECT relname FROM pg_class
-        WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+        WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
           AND relname NOT IN ('schema_version', 'history')
     LOOP
-        EXECUTE format('DELETE FROM %I', name);
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I)', name) INTO is_used;
+        IF is_used THEN
+            EXECUTE format('TRUNCATE %I CASCADE', name);
+        END IF;
     END LOOP;
     UPDATE history SET dropped_before = 0;
     PERFORM setval(oid::regclass, 1, FALSE) FROM pg_class

@@ -147,14 +147,18 @@ async fn work_that_stands_still_is_not_renewed(world: &World) {
 
 async fn nothing_outlives_its_deadline(world: &World) {
     let worker = world.worker("noop").await;
-    world.submit(stage(json!({ "timeout_ms": 100_000 }))).await;
+    world.submit(stage(json!({ "timeout_ms": 30_000 }))).await;
     let task = world.claim(worker).await;
 
     world.turn(50_000);
     assert_eq!(world.progress(&task, 1).await, Answer::Accepted);
-    assert_eq!(world.latest(task.proof.task).await.lease_expires_at, DAWN + 100_000);
+    assert_eq!(
+        world.latest(task.proof.task).await.lease_expires_at,
+        DAWN + 90_000,
+        "one lease after its timeout"
+    );
 
-    world.turn(50_000);
+    world.turn(40_000);
     assert_eq!(world.progress(&task, 2).await, Answer::Refused(Refusal::Overdue));
     assert_eq!(world.commit(&task).await, Answer::Refused(Refusal::LeaseExpired));
     assert_eq!(world.store.recover(10).await.unwrap().len(), 1);

@@ -84,26 +84,43 @@ async fn keep_busy(scene: &Scene) {
     wait_until("the guard to end", || scene.alive().is_empty());
 }
 
-/// As on a machine with too much to do, where the worker learns late of everything, in whatever order.
-pub fn nothing_is_lost_when_the_worker_is_held_up_again_and_again() {
+const WRITE: &str = "head -c 40000 /dev/zero; head -c 40000 /dev/zero >&2; echo > ready";
+
+/// It learns of the end before it has looked for the output.
+pub fn a_worker_that_is_held_up_loses_no_output() {
     let scene = Scene::new();
-    let mut command = scene.sh("head -c 40000 /dev/zero; head -c 40000 /dev/zero >&2");
-    command.stall = Some(Duration::from_secs(1));
+    let command = scene.sh(WRITE);
     let progress = Progress::default();
-    let run = || process::run(&command, &progress, CancellationToken::new());
 
-    let before = runtime().block_on(async { tokio::join!(biased; hold_up_again_and_again(), run()).1 });
-    let after = runtime().block_on(async { tokio::join!(biased; run(), hold_up_again_and_again()).0 });
+    let run = process::run(&command, &progress, CancellationToken::new());
+    let exit = runtime().block_on(async { tokio::join!(biased; hold_up(&scene), run).1 }).unwrap();
 
-    for exit in [before.unwrap(), after.unwrap()] {
-        assert_eq!((exit.stdout.len(), exit.stderr_bytes), (40000, 40000));
-    }
+    assert_eq!((exit.stdout.len(), exit.stderr_bytes), (40000, 40000));
 }
 
-/// Each time for longer than a silence is put up with, or an end is waited for.
-async fn hold_up_again_and_again() {
-    for _ in 0..4 {
+/// It learns that time has passed before it has looked for the output.
+pub fn a_worker_that_is_held_up_does_not_take_that_for_silence() {
+    let scene = Scene::new();
+    let mut command = scene.sh(&format!("{WRITE}; until [ -e end ]; do sleep 0.01; done"));
+    command.stall = Some(Duration::from_secs(1));
+    let progress = Progress::default();
+
+    let run = process::run(&command, &progress, CancellationToken::new());
+    let exit = runtime().block_on(async { tokio::join!(biased; run, hold_up(&scene)).0 }).unwrap();
+
+    assert_eq!((exit.stdout.len(), exit.stderr_bytes), (40000, 40000));
+}
+
+/// Blocks the only thread of the runtime between any two steps of the run, each time for longer than a silence is
+/// put up with, or the end of output waited for.
+async fn hold_up(scene: &Scene) {
+    let mut left = 3;
+    while left > 0 {
         tokio::task::yield_now().await;
+        if scene.file("ready").exists() {
+            std::fs::write(scene.file("end"), "").unwrap();
+            left -= 1;
+        }
         let begin = Instant::now();
         wait_until("a while to pass", || begin.elapsed() > Duration::from_millis(1200));
     }
