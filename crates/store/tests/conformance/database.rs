@@ -33,7 +33,7 @@ DO $$ DECLARE name TEXT; is_used BOOLEAN; BEGIN
     LOOP
         EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I)', name) INTO is_used;
         IF is_used THEN
-            EXECUTE format('TRUNCATE %I CASCADE', name);
+            EXECUTE format('DELETE FROM %I', name);
         END IF;
     END LOOP;
     UPDATE history SET dropped_before = 0;

@@ -179,7 +179,8 @@ async fn workers_that_left_long_ago_are_forgotten(world: &World) {
     let mut kept: Vec<String> =
         world.store.workers(true).await.unwrap().into_iter().map(|one| one.id).collect();
     let mut expected = [stays, remote.worker].map(|id| id.to_string());
-    (kept.sort(), expected.sort());
+    kept.sort();
+    expected.sort();
     assert_eq!(kept, expected, "one that may come back with its key is kept");
     world.orchestrate().await;
     assert_eq!(world.statuses(task.proof.task).await, ["ABORTED"], "and what it had is recovered");

@@ -122,7 +122,7 @@ fn options(hand: &Arc<AtomicI64>) -> Options {
         lease: Millis(LEASE),
         heartbeat_interval: Millis(HEARTBEAT),
         offline_after: Millis(OFFLINE),
-        connections: 8,
+        connections: 4,
         is_durable: false,
         clock: Clock::Manual(hand.clone()),
         ..Options::default()
