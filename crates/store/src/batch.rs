@@ -2,9 +2,11 @@
 
 use crate::error::Result;
 use crate::{Error, Store};
+use rules::WorkerId;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
-use wire::{Answer, Commit, Failure, Progress};
+use wire::{Answer, Assignment, Commit, Failure, Progress};
 
 /// How many words one transaction takes.
 const MAX: usize = 500;
@@ -16,15 +18,17 @@ pub struct Batched {
     commits: Queue<Commit>,
     failures: Queue<Failure>,
     progress: Queue<Progress>,
+    claims: Queue<WorkerId, Option<Assignment>>,
 }
 
-type Queue<W> = mpsc::Sender<(W, Caller)>;
-type Caller = oneshot::Sender<Result<Answer, Arc<Error>>>;
+type Queue<W, A = Answer> = mpsc::Sender<(W, Caller<A>)>;
+type Caller<A> = oneshot::Sender<Result<A, Arc<Error>>>;
 
 impl Batched {
     /// Gathers words for `store` until the last clone is dropped.
     pub fn new(store: &Store) -> Self {
-        let (commits, failures, progress) = (store.clone(), store.clone(), store.clone());
+        let (commits, failures, progress, claims) =
+            (store.clone(), store.clone(), store.clone(), store.clone());
         Batched {
             commits: gather(move |words| {
                 let store = commits.clone();
@@ -38,7 +42,16 @@ impl Batched {
                 let store = progress.clone();
                 async move { store.progress(&words).await }
             }),
+            claims: gather(move |workers| {
+                let store = claims.clone();
+                async move { claim(&store, &workers).await }
+            }),
         }
+    }
+
+    /// Leases one task to `worker`, if there is one.
+    pub async fn claim(&self, worker: WorkerId) -> Result<Option<Assignment>, Arc<Error>> {
+        say(&self.claims, worker).await
     }
 
     pub async fn commit(&self, commit: Commit) -> Result<Answer, Arc<Error>> {
@@ -54,10 +67,28 @@ impl Batched {
     }
 }
 
-fn gather<W, F>(save: impl Fn(Vec<W>) -> F + Send + 'static) -> Queue<W>
+/// One task for each who asks, as far as there are any; one claim for each worker.
+async fn claim(store: &Store, workers: &[WorkerId]) -> Result<Vec<Option<Assignment>>> {
+    let mut wanted: HashMap<WorkerId, u32> = HashMap::new();
+    for worker in workers {
+        *wanted.entry(*worker).or_default() += 1;
+    }
+    let mut claimed = HashMap::new();
+    for (worker, max) in wanted {
+        let assignments = match store.claim(worker, max).await {
+            Err(Error::Refused(_)) => Vec::new(), // It is to take nothing; others may.
+            other => other?,
+        };
+        claimed.insert(worker, assignments.into_iter());
+    }
+    Ok(workers.iter().map(|worker| claimed.get_mut(worker).and_then(Iterator::next)).collect())
+}
+
+fn gather<W, A, F>(save: impl Fn(Vec<W>) -> F + Send + 'static) -> Queue<W, A>
 where
     W: Send + 'static,
-    F: Future<Output = Result<Vec<Answer>>> + Send,
+    A: Send + 'static,
+    F: Future<Output = Result<Vec<A>>> + Send,
 {
     let (sender, mut waiting) = mpsc::channel(2 * MAX);
     tokio::spawn(async move {
@@ -76,14 +107,14 @@ where
     sender
 }
 
-/// A caller that has gone away meanwhile misses only the answer.
-fn tell(callers: Vec<Caller>, answers: impl Iterator<Item = Result<Answer, Arc<Error>>>) {
+/// A caller that has gone away meanwhile misses only the answer; a task leased for it is recovered in time.
+fn tell<A>(callers: Vec<Caller<A>>, answers: impl Iterator<Item = Result<A, Arc<Error>>>) {
     for (caller, answer) in callers.into_iter().zip(answers) {
         let _ = caller.send(answer);
     }
 }
 
-async fn say<W>(queue: &Queue<W>, word: W) -> Result<Answer, Arc<Error>> {
+async fn say<W, A>(queue: &Queue<W, A>, word: W) -> Result<A, Arc<Error>> {
     let gone = || Arc::new(Error::Unavailable(sqlx::Error::PoolClosed));
     let (caller, answer) = oneshot::channel();
     queue.send((word, caller)).await.map_err(|_| gone())?;

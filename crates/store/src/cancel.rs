@@ -4,7 +4,7 @@ use crate::Store;
 use crate::db::{Step, again};
 use crate::error::Result;
 use crate::job;
-use crate::settle::end;
+use crate::settle::{Ending, end};
 use crate::wake::Topic;
 use rules::JobId;
 use rules::job::{Command, Outcome};
@@ -20,9 +20,10 @@ impl Store {
     async fn cancel_once(&self, id: JobId, version: Option<i64>) -> Result<()> {
         let mut tx = self.db.write(Step::Cancel).await?;
         job::lock_one(&mut tx, id, version).await?;
-        let state = job::state_of(&mut tx, id).await?;
-        rules::job::decide(state, Command::Cancel)?;
-        end(&mut tx, id, state, Outcome::Cancelled, Some("cancelled by a person".into())).await?;
+        let before = job::state_of(&mut tx, id).await?;
+        rules::job::decide(before, Command::Cancel)?;
+        let reason = Some("cancelled by a person".into());
+        end(&mut tx, &[Ending { job: id, before, outcome: Outcome::Cancelled, reason }]).await?;
         tx.commit().await
     }
 }

@@ -29,7 +29,8 @@ WHERE lane_id = $1 AND queued_at IS NOT NULL AND queued_at <= $2
 ORDER BY priority DESC, queued_at, id LIMIT $3";
 
 const WORK: &str = "
-SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.timeout_ms, s.stall_ms
+SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.timeout_ms, s.stall_ms,
+       s.expands IS NOT NULL AS has_inputs
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT)
 JOIN stage s ON s.job_id = r.job_id AND s.position = r.position";
 
@@ -53,6 +54,7 @@ struct WorkRow {
     payload: String,
     timeout_ms: Option<i64>,
     stall_ms: Option<i64>,
+    has_inputs: bool,
 }
 
 impl Store {
@@ -70,14 +72,13 @@ impl Store {
         }
         tx.relax().await?;
         let work = stages_of(&mut tx, &rows).await?;
-        let inputs = inputs_of(&mut tx, &rows).await?;
+        let inputs = inputs_of(&mut tx, &rows, &work).await?;
 
         let mut moves = Moves::new(tx.now());
         let mut assignments = Vec::with_capacity(rows.len());
         for row in rows {
             let mut loaded = Loaded::new(row, None)?;
-            let stage = StageKey { job_id: loaded.id.job().0, position: loaded.row.stage };
-            let Some(stage) = work.get(&stage) else { continue };
+            let Some(stage) = work.get(&key(&loaded.row)) else { continue };
             let token = Token(rand::random_range(1..i64::MAX));
             let claim = Command::Claim { worker, token, terms: self.terms(stage, tx.now()) };
             if moves.make(&mut loaded, &claim, Words::default()).is_ok() {
@@ -169,7 +170,6 @@ async fn peek(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<(i64, i64, i6
 }
 
 async fn stages_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<StageKey, WorkRow>> {
-    let key = |row: &TaskRow| StageKey { job_id: TaskId(row.id).job().0, position: row.stage };
     let mut keys: Vec<StageKey> = rows.iter().map(key).collect();
     keys.sort();
     keys.dedup();
@@ -178,12 +178,21 @@ async fn stages_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<StageKey, Wo
     Ok(stages.into_iter().map(keyed).collect())
 }
 
-async fn inputs_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<i64, String>> {
-    Ok(tx
-        .query(INPUTS)
-        .ids(rows.iter().map(|row| row.id))
-        .all::<(i64, String)>()
-        .await?
-        .into_iter()
-        .collect())
+/// What plans say of these tasks. Only tasks of expanded stages have it.
+async fn inputs_of(
+    tx: &mut Tx,
+    rows: &[TaskRow],
+    work: &HashMap<StageKey, WorkRow>,
+) -> Result<HashMap<i64, String>> {
+    let has_input = |row: &&TaskRow| work.get(&key(row)).is_some_and(|stage| stage.has_inputs);
+    let ids: Vec<i64> = rows.iter().filter(has_input).map(|row| row.id).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let inputs: Vec<(i64, String)> = tx.query(INPUTS).ids(ids).all().await?;
+    Ok(inputs.into_iter().collect())
+}
+
+fn key(row: &TaskRow) -> StageKey {
+    StageKey { job_id: TaskId(row.id).job().0, position: row.stage }
 }

@@ -3,13 +3,15 @@
 //! It owns the two locks nobody may forget: [`Db::write`] takes SQLite's single write lock at once
 //! (`BEGIN IMMEDIATE`), and PostgreSQL's row locks stand in the statements (`FOR UPDATE`).
 
+use crate::dialect::{self, Form};
 use crate::error::{Error, Result};
-use crate::{dialect, failpoint, text};
+use crate::rows::{self, Column};
+use crate::{failpoint, text};
 use rules::Millis;
 use serde::Serialize;
-use sqlx::postgres::{PgPool, PgRow, Postgres};
-use sqlx::sqlite::{Sqlite, SqlitePool, SqliteRow};
-use sqlx::{FromRow, Transaction};
+use sqlx::postgres::{PgArguments, PgPool, PgRow, Postgres};
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
+use sqlx::{Arguments, FromRow, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -104,14 +106,19 @@ impl Step {
 }
 
 /// PostgreSQL: the clock, and what a transaction of ours must never do. A client that was stopped in the middle
-/// gives up its locks after a while; and keyed statements are never planned as scans, whatever stale statistics say.
+/// gives up its locks after a while; and keyed statements are planned once and never as scans, whatever stale
+/// statistics say. The few that must scan a small table look dear for that: without the last line each would be
+/// compiled first.
 const BEGIN: &str = "
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT,
        set_config('idle_in_transaction_session_timeout', '15000', TRUE),
        set_config('lock_timeout', '10000', TRUE),
+       set_config('plan_cache_mode', 'force_generic_plan', TRUE),
+       set_config('random_page_cost', '0.1', TRUE),
        set_config('enable_seqscan', 'off', TRUE),
        set_config('enable_hashjoin', 'off', TRUE),
-       set_config('enable_mergejoin', 'off', TRUE)";
+       set_config('enable_mergejoin', 'off', TRUE),
+       set_config('jit', 'off', TRUE)";
 
 /// Only the clock: what is asked seldom may be planned as the planner likes.
 const READ: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT";
@@ -200,7 +207,7 @@ impl Tx {
     }
 
     pub fn query(&mut self, sql: &'static str) -> Query<'_> {
-        Query { tx: self, sql, values: Vec::new() }
+        Query::new(self, sql)
     }
 
     /// Lets the commit return before it is on disk; see [`RELAX`].
@@ -255,35 +262,56 @@ pub enum Value {
 
 pub struct Query<'t> {
     tx: &'t mut Tx,
-    sql: &'static str,
-    values: Vec<Value>,
+    /// The statement as this transaction's engine takes it.
+    form: &'static Form,
+    values: Values,
+    /// How many of the statement's parameters have been given.
+    given: usize,
 }
 
-macro_rules! run {
-    ($query:expr, $engine:ident, $sql:expr, $keeps:expr, $tx:ident => $call:expr) => {{
-        let mut bound = sqlx::query_as::<$engine, _>($sql).persistent($keeps);
-        for value in $query.values {
-            bound = match value {
-                Value::Int(int) => bound.bind(int),
-                Value::Text(text) => bound.bind(text),
-                Value::Bool(bool) => bound.bind(bool),
-            };
-        }
-        let $tx = bound;
-        $call
-    }};
+enum Values {
+    Postgres(PgArguments),
+    Sqlite(SqliteArguments),
 }
 
-impl Query<'_> {
+impl<'t> Query<'t> {
+    fn new(tx: &'t mut Tx, sql: &'static str) -> Self {
+        let (form, values) = match tx.inner {
+            Inner::Postgres(_) => (dialect::postgres(sql), Values::Postgres(PgArguments::default())),
+            Inner::Sqlite(_) => (dialect::sqlite(sql), Values::Sqlite(SqliteArguments::default())),
+        };
+        Query { tx, form, values, given: 0 }
+    }
+
     pub fn bind(mut self, value: impl Into<Value>) -> Self {
-        self.values.push(value.into());
+        match (&mut self.values, value.into()) {
+            (Values::Postgres(values), Value::Int(int)) => values.add(int),
+            (Values::Postgres(values), Value::Text(text)) => values.add(text),
+            (Values::Postgres(values), Value::Bool(bool)) => values.add(bool),
+            (Values::Sqlite(values), Value::Int(int)) => values.add(int),
+            (Values::Sqlite(values), Value::Text(text)) => values.add(text),
+            (Values::Sqlite(values), Value::Bool(bool)) => values.add(bool),
+        }
+        .expect("plain values can be encoded");
+        self.given += 1;
         self
     }
 
     /// Binds a batch of rows, for `json_to_recordset`.
-    pub fn rows<T: Serialize>(self, rows: &[T]) -> Self {
-        let json = serde_json::to_string(rows).expect("rows of plain fields serialise");
-        self.bind(Value::Text(Some(text::json(json))))
+    pub fn rows<T: Serialize>(mut self, rows: &[T]) -> Self {
+        let named = self.form.rows.get(self.given).expect("the statement takes rows here");
+        let columns = rows::columns(rows, named);
+        match &mut self.values {
+            Values::Postgres(values) => columns.into_iter().try_for_each(|column| match column {
+                Column::Int(ints) => values.add(ints),
+                Column::Text(texts) => values.add(texts),
+                Column::Bool(bools) => values.add(bools),
+            }),
+            Values::Sqlite(values) => values.add(rows::json(&columns)),
+        }
+        .expect("plain values can be encoded");
+        self.given += 1;
+        self
     }
 
     /// Binds a list of ids, for `json_to_recordset($1::json) AS r(id BIGINT)`.
@@ -297,14 +325,16 @@ impl Query<'_> {
     }
 
     pub async fn all<T: Row>(self) -> Result<Vec<T>> {
-        let keeps = self.tx.keeps_statements;
-        let rows = match &mut self.tx.inner {
-            Inner::Postgres(tx) => run!(self, Postgres, self.sql, keeps, q => q.fetch_all(&mut **tx).await?),
-            Inner::Sqlite(tx) => {
-                run!(self, Sqlite, dialect::sqlite(self.sql), true, q => q.fetch_all(&mut **tx).await?)
+        let (sql, keeps) = (self.form.sql.as_str(), self.tx.keeps_statements);
+        Ok(match (&mut self.tx.inner, self.values) {
+            (Inner::Postgres(tx), Values::Postgres(values)) => {
+                sqlx::query_as_with(sql, values).persistent(keeps).fetch_all(&mut **tx).await?
             }
-        };
-        Ok(rows)
+            (Inner::Sqlite(tx), Values::Sqlite(values)) => {
+                sqlx::query_as_with(sql, values).fetch_all(&mut **tx).await?
+            }
+            _ => unreachable!("values are made for their transaction"),
+        })
     }
 
     pub async fn optional<T: Row>(self) -> Result<Option<T>> {
@@ -317,23 +347,15 @@ impl Query<'_> {
 
     /// Runs the statement; how many rows it changed.
     pub async fn execute(self) -> Result<u64> {
-        let keeps = self.tx.keeps_statements;
-        macro_rules! run {
-            ($engine:ident, $sql:expr, $keeps:expr, $tx:expr) => {{
-                let mut bound = sqlx::query::<$engine>($sql).persistent($keeps);
-                for value in self.values {
-                    bound = match value {
-                        Value::Int(int) => bound.bind(int),
-                        Value::Text(text) => bound.bind(text),
-                        Value::Bool(bool) => bound.bind(bool),
-                    };
-                }
-                bound.execute(&mut **$tx).await?.rows_affected()
-            }};
-        }
-        Ok(match &mut self.tx.inner {
-            Inner::Postgres(tx) => run!(Postgres, self.sql, keeps, tx),
-            Inner::Sqlite(tx) => run!(Sqlite, dialect::sqlite(self.sql), true, tx),
+        let (sql, keeps) = (self.form.sql.as_str(), self.tx.keeps_statements);
+        Ok(match (&mut self.tx.inner, self.values) {
+            (Inner::Postgres(tx), Values::Postgres(values)) => {
+                sqlx::query_with(sql, values).persistent(keeps).execute(&mut **tx).await?.rows_affected()
+            }
+            (Inner::Sqlite(tx), Values::Sqlite(values)) => {
+                sqlx::query_with(sql, values).execute(&mut **tx).await?.rows_affected()
+            }
+            _ => unreachable!("values are made for their transaction"),
         })
     }
 }

@@ -111,7 +111,7 @@ FROM task t LEFT JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.st
         subject: job,
         sql: "
 SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.tasks || ' tasks and has ' || count(t.id)
-FROM stage s LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND t.stage = s.position
+FROM stage s LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND +t.stage = s.position
 GROUP BY s.job_id, s.position, s.name, s.tasks HAVING count(t.id) <> s.tasks",
     },
     Check {
@@ -121,7 +121,7 @@ GROUP BY s.job_id, s.position, s.name, s.tasks HAVING count(t.id) <> s.tasks",
 SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.open || ' open tasks of ' || s.tasks || ', '
        || count(e.fence) || ' are settled'
 FROM stage s
-LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND t.stage = s.position
+LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND +t.stage = s.position
 LEFT JOIN execution e ON e.task_id = t.id AND e.status = 'DONE'
 GROUP BY s.job_id, s.position, s.name, s.open, s.tasks, s.is_optional, s.failed
 HAVING s.open <> s.tasks - count(e.fence) - CASE WHEN s.is_optional THEN s.failed ELSE 0 END",
@@ -132,7 +132,7 @@ HAVING s.open <> s.tasks - count(e.fence) - CASE WHEN s.is_optional THEN s.faile
         sql: "
 SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.failed || ' failed tasks and has ' || count(t.id)
 FROM stage s
-LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND t.stage = s.position
+LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND +t.stage = s.position
     AND t.state = 'ERROR' AND t.due_at IS NULL
 GROUP BY s.job_id, s.position, s.name, s.failed HAVING count(t.id) < s.failed",
     },

@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::Tx;
 use crate::error::{Error, Result};
+use crate::settle::Ending;
 use rules::backoff::Backoff;
 use rules::job::{Facts, Outcome, Phase, State, derive};
 use rules::{JobId, Millis, TaskId};
@@ -58,19 +59,39 @@ pub(crate) async fn lock_one(tx: &mut Tx, id: JobId, version: Option<i64>) -> Re
 }
 
 /// No job ends before it began, also when the clock was set back meanwhile.
-const SET_OUTCOME: &str = "
-UPDATE job SET outcome = $1, error = $2, ended_at = CASE WHEN created_at > $3 THEN created_at ELSE $3 END,
-    updated_at = $3, version = version + 1
-WHERE id = $4 AND outcome IS NULL";
+const SET_OUTCOMES: &str = "
+UPDATE job SET outcome = r.outcome, error = r.reason,
+    ended_at = CASE WHEN created_at > $1 THEN created_at ELSE $1 END, updated_at = $1, version = version + 1
+FROM json_to_recordset($2::json) AS r(job_id BIGINT, outcome TEXT, reason TEXT)
+WHERE id = r.job_id
+RETURNING id, version";
 
-pub(crate) async fn set_outcome(tx: &mut Tx, id: JobId, outcome: Outcome, error: Option<&str>) -> Result<()> {
-    let (error, now) = (error.map(str::to_owned), tx.now());
-    tx.query(SET_OUTCOME).bind(outcome.as_str()).bind(error).bind(now).bind(id).execute().await.map(drop)
+#[derive(Serialize)]
+struct SavedOutcome<'a> {
+    job_id: i64,
+    outcome: &'static str,
+    reason: Option<&'a str>,
 }
 
-pub(crate) async fn version_of(tx: &mut Tx, id: JobId) -> Result<i64> {
-    const VERSION: &str = "SELECT version FROM job WHERE id = $1";
-    Ok(tx.query(VERSION).bind(id).one::<(i64,)>().await?.0)
+impl<'a> SavedOutcome<'a> {
+    fn new(ending: &'a Ending) -> Self {
+        SavedOutcome {
+            job_id: ending.job.0,
+            outcome: ending.outcome.as_str(),
+            reason: ending.reason.as_deref(),
+        }
+    }
+}
+
+/// Writes how jobs ended, which must be locked and open; their versions since.
+pub(crate) async fn set_outcomes(tx: &mut Tx, endings: &[Ending]) -> Result<HashMap<JobId, i64>> {
+    if endings.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows: Vec<SavedOutcome> = endings.iter().map(SavedOutcome::new).collect();
+    let now = tx.now();
+    let versions: Vec<(i64, i64)> = tx.query(SET_OUTCOMES).bind(now).rows(&rows).all().await?;
+    Ok(versions.into_iter().map(|(job, version)| (JobId(job), version)).collect())
 }
 
 /// Why the last execution of a task ended.
@@ -127,6 +148,9 @@ struct FactRow {
 
 /// Derives the state of jobs from their stages' counters and their executions.
 pub(crate) async fn states_of(tx: &mut Tx, jobs: &[(JobId, bool)]) -> Result<HashMap<JobId, State>> {
+    if jobs.is_empty() {
+        return Ok(HashMap::new());
+    }
     let range = |&(id, _): &(JobId, bool)| {
         let (first, last) = TaskId::range(id);
         Range { id: id.0, first: first.0, last: last.0 }

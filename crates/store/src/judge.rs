@@ -5,8 +5,8 @@ use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use crate::job;
 use crate::moves::{Moves, Words};
-use crate::settle::{advance, end};
-use crate::stage::{self, StageRow};
+use crate::settle::{Ending, advance, end};
+use crate::stage::{self, StageRow, Stages};
 use crate::task::{self, Busy, Loaded};
 use crate::wake::Topic;
 use rules::job::Outcome;
@@ -53,6 +53,7 @@ impl Store {
         if readied {
             self.wake.up(Topic::Ready);
         }
+        self.wake.up(Topic::Settle); // The outside may have to be told.
         Ok(judged)
     }
 
@@ -83,15 +84,17 @@ impl Store {
         }
         moves.save(&mut tx).await?;
         let mut released = Moves::new(tx.now());
+        let mut going_on = Stages::new();
         for (id, job) in &jobs {
-            let Some(stages) = stages.get_mut(id) else { continue };
+            let Some(stages) = stages.remove(id) else { continue };
             let fatal = judged.iter().find(|verdict| verdict.is_fatal && verdict.task.job() == *id);
             match fatal {
-                _ if !job.is_open() => stage::save(&mut tx, stages).await?,
-                Some(verdict) => fail(&mut tx, *id, stages, verdict).await?,
-                None => advance(&mut tx, *id, stages, &mut released).await?,
+                _ if !job.is_open() => stage::save(&mut tx, &stages).await?,
+                Some(verdict) => fail(&mut tx, *id, &stages, verdict).await?,
+                None => drop(going_on.insert(*id, stages)),
             }
         }
+        advance(&mut tx, &mut going_on, &mut released).await?;
         released.save(&mut tx).await?;
         tx.commit().await?;
         Ok((judged.len(), released.readied()))
@@ -109,5 +112,5 @@ async fn fail(tx: &mut Tx, job: JobId, stages: &[StageRow], verdict: &Verdict) -
     stage::save(tx, stages).await?;
     let error = job::last_error(tx, verdict.task).await?;
     let reason = format!("stage {}, task {}: {error}", verdict.stage, verdict.task);
-    end(tx, job, before, Outcome::Failed, Some(reason)).await
+    end(tx, &[Ending { job, before, outcome: Outcome::Failed, reason: Some(reason) }]).await
 }

@@ -42,6 +42,7 @@ mod publish;
 pub mod recover;
 pub mod rerun;
 pub mod retry;
+mod rows;
 pub mod settle;
 mod stage;
 pub mod submit;

@@ -8,6 +8,7 @@ use rules::execution::Status;
 use rules::task::{self, Change, Command, Event, Next, Refusal, State, Task};
 use rules::{Millis, TaskId, WorkerId};
 use serde::Serialize;
+use std::collections::HashSet;
 use wire::Usage;
 
 /// The moves of one transaction, decided and not yet saved.
@@ -105,8 +106,11 @@ impl Moves {
     }
 
     async fn save_leases(&self, tx: &mut Tx) -> Result<()> {
-        let mut rows: Vec<SavedLease> =
-            self.made.iter().filter_map(|made| made.saved_lease(self.now)).collect();
+        // Beginning and ending at once is one update: the end says when it began.
+        let ended: HashSet<TaskId> =
+            self.made.iter().filter(|made| made.ends_execution()).map(|made| made.id).collect();
+        let going_on = self.made.iter().filter(|made| !ended.contains(&made.id));
+        let mut rows: Vec<SavedLease> = going_on.filter_map(|made| made.saved_lease(self.now)).collect();
         // A lease that moved twice is saved once: of two rows for it, a database would take either.
         rows.sort_by_key(SavedLease::key);
         rows.dedup_by(|later, row| {
@@ -163,11 +167,11 @@ WHERE e.task_id = r.task_id AND e.fence = r.fence";
 
 const SAVE_ENDS: &str = "
 UPDATE execution AS e
-SET status = r.status, committed_at = r.committed_at, finished_at = r.finished_at, failure = r.failure,
-    error = r.error, result = r.result, wall_ms = r.wall_ms, cpu_ms = r.cpu_ms,
-    peak_memory_bytes = r.peak_memory_bytes, bytes_in = r.bytes_in, bytes_out = r.bytes_out
-FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT, status TEXT, committed_at BIGINT,
-     finished_at BIGINT, failure TEXT, error TEXT, result TEXT, wall_ms BIGINT, cpu_ms BIGINT,
+SET status = r.status, started_at = coalesce(e.started_at, r.started_at), committed_at = r.committed_at,
+    finished_at = r.finished_at, failure = r.failure, error = r.error, result = r.result, wall_ms = r.wall_ms,
+    cpu_ms = r.cpu_ms, peak_memory_bytes = r.peak_memory_bytes, bytes_in = r.bytes_in, bytes_out = r.bytes_out
+FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT, status TEXT, started_at BIGINT,
+     committed_at BIGINT, finished_at BIGINT, failure TEXT, error TEXT, result TEXT, wall_ms BIGINT, cpu_ms BIGINT,
      peak_memory_bytes BIGINT, bytes_in BIGINT, bytes_out BIGINT)
 WHERE e.task_id = r.task_id AND e.fence = r.fence";
 
@@ -219,6 +223,8 @@ struct SavedEnd<'a> {
     task_id: i64,
     fence: i64,
     status: &'static str,
+    /// For one that begins and ends at once.
+    started_at: Option<i64>,
     committed_at: Option<i64>,
     finished_at: Option<i64>,
     failure: Option<&'static str>,
@@ -335,8 +341,12 @@ impl Move {
         })
     }
 
+    fn ends_execution(&self) -> bool {
+        matches!(self.event.execution, Some((Some(_), Status::Committed | Status::Done | Status::Aborted)))
+    }
+
     fn saved_end(&self, now: Millis) -> Option<SavedEnd<'_>> {
-        let (Some(_), status) = self.event.execution? else { return None };
+        let (Some(before), status) = self.event.execution? else { return None };
         let (committed_at, finished_at) = match status {
             Status::Committed => (Some(now.0), None),
             Status::Aborted | Status::Done => (None, Some(now.0)),
@@ -347,6 +357,7 @@ impl Move {
             task_id: self.id.0,
             fence: self.before.fence.0,
             status: status.as_str(),
+            started_at: (before == Status::InProgress).then_some(now.0),
             committed_at,
             finished_at,
             failure: self.event.failure.map(|kind| kind.as_str()),

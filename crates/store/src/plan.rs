@@ -104,3 +104,31 @@ pub(crate) async fn expand(
     tx.query(KEEP_PLAN).bind(result.unwrap_or_default()).bind(now).bind(job).execute().await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_plan_lists_its_segments() {
+        let listed = segments(Some(r#"{"segments": [1, {"from": 2}], "more": true}"#)).unwrap();
+
+        assert_eq!(listed, [json!(1), json!({ "from": 2 })]);
+        assert!(segments(Some(r#"{"segments": []}"#)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_plan_says_what_is_wrong() {
+        let too_many = json!({ "segments": vec![0; spec::MAX_SEGMENTS + 1] }).to_string();
+        for (result, reason) in [
+            (None, "the plan is empty"),
+            (Some("null"), "not of the form"),
+            (Some(r#"{"segments": 1}"#), "expected a sequence"),
+            (Some(too_many.as_str()), "100000 are allowed"),
+        ] {
+            let refused = segments(result).unwrap_err();
+            assert!(refused.contains(reason), "{refused}");
+        }
+    }
+}

@@ -33,7 +33,8 @@ impl Store {
         job::lock_one(&mut tx, id, version).await?;
         let before = job::state_of(&mut tx, id).await?;
         let after = rules::job::decide(before, rules::job::Command::Retry)?;
-        let mut stages = stage::of_jobs(&mut tx, [id]).await?.remove(&id).unwrap_or_default();
+        let mut jobs = stage::of_jobs(&mut tx, [id]).await?;
+        let stages = jobs.entry(id).or_default();
         let mut moves = Moves::new(tx.now());
 
         let (first, last) = TaskId::range(id);
@@ -48,16 +49,15 @@ impl Store {
             moves.make(&mut task, &Command::Rerun, Words::default())?;
             stage.forget_failures();
         }
-        for stage in stages.iter().filter(|stage| stage.is_released) {
-            for mut task in stage::new_tasks(&mut tx, id, stage.position).await? {
-                moves.make(&mut task, &Command::Advance, Words::default())?;
-            }
+        let released = stages.iter().filter(|stage| stage.is_released).map(|stage| (id, stage.position));
+        for mut task in stage::new_tasks(&mut tx, &released.collect::<Vec<_>>()).await? {
+            moves.make(&mut task, &Command::Advance, Words::default())?;
         }
         let now = tx.now();
         tx.query(REOPEN).bind(now).bind(id).execute().await?;
         let row = AuditRow::of_job(id, "user", "retry", None, now).between(before, after);
         audit::insert(&mut tx, &[row]).await?;
-        advance(&mut tx, id, &mut stages, &mut moves).await?;
+        advance(&mut tx, &mut jobs, &mut moves).await?;
         moves.save(&mut tx).await?;
         tx.commit().await
     }

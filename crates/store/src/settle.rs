@@ -2,19 +2,21 @@
 //! between the two, for nothing here depends on who committed or when.
 
 use crate::Store;
+use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use crate::job::{self, JobRow};
 use crate::log::{self, NewLog};
 use crate::moves::{Moves, Words};
-use crate::stage::{self, StageRow};
+use crate::outbox::{self, Message};
+use crate::plan;
+use crate::stage::{self, StageRow, Stages};
 use crate::task::{self, Busy, Loaded};
 use crate::wake::Topic;
-use crate::{audit, outbox, plan};
 use rules::execution::Status;
 use rules::job::Outcome;
 use rules::task::Command;
-use rules::{JobId, Priority, TaskId};
+use rules::{JobId, Millis, Priority, TaskId};
 
 /// Found without a lock; what is still so is seen under it.
 const COMMITTED: &str = "
@@ -36,6 +38,9 @@ impl Store {
         let settled = again(|| self.settle_once(&found)).await?;
         if settled.readied {
             self.wake.up(Topic::Ready);
+        }
+        if settled.ended > 0 {
+            self.wake.up(Topic::Settle); // The outside is to be told.
         }
         Ok(Settled { found: found.len(), ..settled })
     }
@@ -60,17 +65,13 @@ impl Store {
             };
             count_settled(&mut tx, &task, job, stages).await?;
         }
-        for (id, job) in &jobs {
-            let Some(stages) = stages.get_mut(id) else { continue };
-            if job.is_open() {
-                advance(&mut tx, *id, stages, &mut moves).await?;
-            } else {
-                stage::save(&mut tx, stages).await?;
-            }
-        }
+        let is_open = |id: &JobId| jobs.get(id).is_some_and(JobRow::is_open);
+        let (mut open, closed): (Stages, Stages) = stages.into_iter().partition(|(id, _)| is_open(id));
+        stage::save(&mut tx, closed.values().flatten()).await?;
+        let ended = advance(&mut tx, &mut open, &mut moves).await?;
         moves.save(&mut tx).await?;
         tx.commit().await?;
-        Ok(Settled { found: found.len(), settled, readied: moves.readied() })
+        Ok(Settled { found: found.len(), settled, ended, readied: moves.readied() })
     }
 }
 
@@ -79,6 +80,8 @@ impl Store {
 pub struct Settled {
     pub found: usize,
     pub settled: usize,
+    /// Jobs of which nothing was left.
+    pub ended: usize,
     pub readied: bool,
 }
 
@@ -96,74 +99,81 @@ async fn count_settled(tx: &mut Tx, task: &Loaded, job: &JobRow, stages: &mut [S
     Ok(())
 }
 
-/// Releases what is next and ends the job when nothing is left.
-pub(crate) async fn advance(
-    tx: &mut Tx,
-    job: JobId,
-    stages: &mut [StageRow],
-    moves: &mut Moves,
-) -> Result<()> {
-    loop {
-        let due = stage::releasable(stages)?;
-        if due.is_empty() {
-            break;
-        }
-        for position in due {
+/// Releases what is next in these jobs, and ends those of which nothing is left; how many. All must be open.
+pub(crate) async fn advance(tx: &mut Tx, jobs: &mut Stages, moves: &mut Moves) -> Result<usize> {
+    while release_next(tx, jobs, moves).await? {}
+    let is_finished = |stages: &[StageRow]| stages.iter().all(|stage| stage.progress().is_finished());
+    let finished = jobs.iter().filter(|(_, stages)| is_finished(stages)).map(|(&job, _)| (job, false));
+    // Asked before the stages are saved, for it follows from them.
+    let before = job::states_of(tx, &finished.collect::<Vec<_>>()).await?;
+    stage::save(tx, jobs.values().flatten()).await?;
+    let ending = |(job, before)| Ending { job, before, outcome: Outcome::Completed, reason: None };
+    let endings: Vec<Ending> = before.into_iter().map(ending).collect();
+    end(tx, &endings).await?;
+    Ok(endings.len())
+}
+
+/// Releases the stages that are due; whether there were any. A stage of no tasks makes others due at once.
+async fn release_next(tx: &mut Tx, jobs: &mut Stages, moves: &mut Moves) -> Result<bool> {
+    let mut due = Vec::new();
+    for (&job, stages) in jobs.iter_mut() {
+        for position in stage::releasable(stages)? {
             stages[position].is_released = true;
-            for mut task in stage::new_tasks(tx, job, position as i64).await? {
-                moves.make(&mut task, &Command::Advance, Words::default())?;
-            }
+            due.push((job, position as i64));
         }
     }
-    let is_finished = stages.iter().all(|stage| stage.progress().is_finished());
-    let before = if is_finished { Some(job::state_of(tx, job).await?) } else { None };
-    stage::save(tx, stages).await?;
-    match before {
-        Some(before) => end(tx, job, before, Outcome::Completed, None).await,
-        None => Ok(()),
+    for mut task in stage::new_tasks(tx, &due).await? {
+        moves.make(&mut task, &Command::Advance, Words::default())?;
     }
+    Ok(!due.is_empty())
 }
 
-/// Releases the first stages of a job that was just submitted or is tried again.
-pub(crate) async fn release(tx: &mut Tx, job: JobId, moves: &mut Moves) -> Result<()> {
-    let mut stages = stage::of_jobs(tx, [job]).await?;
-    match stages.get_mut(&job) {
-        Some(stages) => advance(tx, job, stages, moves).await,
-        None => Ok(()),
-    }
+/// How a job ends.
+pub(crate) struct Ending {
+    pub job: JobId,
+    pub before: rules::job::State,
+    pub outcome: Outcome,
+    pub reason: Option<String>,
 }
 
-/// Ends a job: writes its outcome, withdraws what is left of it, and tells the outside. Moves made before must have
-/// been saved.
-pub(crate) async fn end(
-    tx: &mut Tx,
-    job: JobId,
-    before: rules::job::State,
-    outcome: Outcome,
-    reason: Option<String>,
-) -> Result<()> {
-    job::set_outcome(tx, job, outcome, reason.as_deref()).await?;
-    if outcome != Outcome::Completed {
-        withdraw(tx, job).await?;
+/// Ends jobs: writes their outcome, withdraws what is left of them, and tells the outside. Moves made before must
+/// have been saved.
+pub(crate) async fn end(tx: &mut Tx, endings: &[Ending]) -> Result<()> {
+    let versions = job::set_outcomes(tx, endings).await?;
+    for ending in endings.iter().filter(|ending| ending.outcome != Outcome::Completed) {
+        withdraw(tx, ending.job).await?;
     }
-    let role = if outcome == Outcome::Cancelled { "user" } else { "orchestrator" };
-    let command = match outcome {
-        Outcome::Completed => "complete",
-        Outcome::Failed => "fail",
-        Outcome::Cancelled => "cancel",
-    };
-    let row = audit::AuditRow::of_job(job, role, command, reason.clone(), tx.now())
-        .between(before, outcome.state());
-    audit::insert(tx, &[row]).await?;
-    log::insert(tx, &[NewLog::of_job(job, outcome, reason.as_deref())]).await?;
-    let version = job::version_of(tx, job).await?;
-    let message = outbox::Message {
-        key: format!("job/{job}/{version}/{outcome}"),
-        topic: "job",
-        job: Some(job),
-        payload: serde_json::json!({ "job": job, "outcome": outcome, "error": reason }),
-    };
-    outbox::insert(tx, &[message]).await
+    let now = tx.now();
+    let audited: Vec<AuditRow> = endings.iter().map(|ending| ending.audit(now)).collect();
+    audit::insert(tx, &audited).await?;
+    let log = |ending: &Ending| NewLog::of_job(ending.job, ending.outcome, ending.reason.as_deref());
+    log::insert(tx, &endings.iter().map(log).collect::<Vec<_>>()).await?;
+    let message = |ending: &Ending| versions.get(&ending.job).map(|version| ending.message(*version));
+    let messages: Vec<Message> = endings.iter().filter_map(message).collect();
+    outbox::insert(tx, &messages).await
+}
+
+impl Ending {
+    fn audit(&self, now: Millis) -> AuditRow {
+        let role = if self.outcome == Outcome::Cancelled { "user" } else { "orchestrator" };
+        let command = match self.outcome {
+            Outcome::Completed => "complete",
+            Outcome::Failed => "fail",
+            Outcome::Cancelled => "cancel",
+        };
+        AuditRow::of_job(self.job, role, command, self.reason.clone(), now)
+            .between(self.before, self.outcome.state())
+    }
+
+    fn message(&self, version: i64) -> Message {
+        let Ending { job, outcome, reason, .. } = self;
+        Message {
+            key: format!("job/{job}/{version}/{outcome}"),
+            topic: "job",
+            job: Some(*job),
+            payload: serde_json::json!({ "job": job, "outcome": outcome, "error": reason }),
+        }
+    }
 }
 
 const LEFT: &str = "

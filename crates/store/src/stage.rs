@@ -27,7 +27,10 @@ pub(crate) struct StageRow {
     pub failed: i64,
 }
 
-/// All stages of these jobs, by job, in order. The job's lock guards them.
+/// All stages of some jobs, in order.
+pub(crate) type Stages = HashMap<JobId, Vec<StageRow>>;
+
+/// The job's lock guards them.
 const OF_JOBS: &str = "
 SELECT s.job_id, s.position, s.name, s.needs, s.expands, s.lane_id, s.is_optional, s.is_expanded,
        s.is_released, s.tasks, s.open, s.failed
@@ -42,11 +45,21 @@ FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, is_expande
      tasks BIGINT, open BIGINT, failed BIGINT)
 WHERE s.job_id = r.job_id AND s.position = r.position";
 
+/// A cross join, for SQLite would rather scan all tasks once than a few ranges of them.
 const NEW_TASKS: &str = "
-SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
-WHERE id BETWEEN $1 AND $2 AND stage = $3 AND state = 'NEW'
-ORDER BY id
-FOR UPDATE";
+SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+FROM json_to_recordset($1::json) AS r(first BIGINT, last BIGINT, stage BIGINT)
+CROSS JOIN task t
+WHERE t.id BETWEEN r.first AND r.last AND t.stage = r.stage AND t.state = 'NEW'
+ORDER BY t.id
+FOR UPDATE OF t";
+
+#[derive(Serialize)]
+struct Tasks {
+    first: i64,
+    last: i64,
+    stage: i64,
+}
 
 #[derive(Serialize)]
 struct Saved {
@@ -59,30 +72,34 @@ struct Saved {
     failed: i64,
 }
 
-pub(crate) async fn of_jobs(
-    tx: &mut Tx,
-    jobs: impl IntoIterator<Item = JobId>,
-) -> Result<HashMap<JobId, Vec<StageRow>>> {
+pub(crate) async fn of_jobs(tx: &mut Tx, jobs: impl IntoIterator<Item = JobId>) -> Result<Stages> {
     let rows: Vec<StageRow> = tx.query(OF_JOBS).ids(jobs.into_iter().map(|job| job.0)).all().await?;
-    let mut stages: HashMap<JobId, Vec<StageRow>> = HashMap::new();
+    let mut stages = Stages::new();
     for row in rows {
         stages.entry(JobId(row.job_id)).or_default().push(row);
     }
     Ok(stages)
 }
 
-pub(crate) async fn save(tx: &mut Tx, stages: &[StageRow]) -> Result<()> {
-    let rows: Vec<Saved> = stages.iter().map(StageRow::saved).collect();
+pub(crate) async fn save(tx: &mut Tx, stages: impl IntoIterator<Item = &StageRow>) -> Result<()> {
+    let rows: Vec<Saved> = stages.into_iter().map(StageRow::saved).collect();
     if !rows.is_empty() {
         tx.query(SAVE).rows(&rows).execute().await?;
     }
     Ok(())
 }
 
-/// The tasks of one stage that are NEW, locked.
-pub(crate) async fn new_tasks(tx: &mut Tx, job: JobId, position: i64) -> Result<Vec<Loaded>> {
-    let (first, last) = TaskId::range(job);
-    let rows: Vec<TaskRow> = tx.query(NEW_TASKS).bind(first).bind(last).bind(position).all().await?;
+/// The tasks of these stages, by job and position, that are NEW; locked.
+pub(crate) async fn new_tasks(tx: &mut Tx, stages: &[(JobId, i64)]) -> Result<Vec<Loaded>> {
+    if stages.is_empty() {
+        return Ok(Vec::new());
+    }
+    let range = |&(job, stage): &(JobId, i64)| {
+        let (first, last) = TaskId::range(job);
+        Tasks { first: first.0, last: last.0, stage }
+    };
+    let ranges: Vec<Tasks> = stages.iter().map(range).collect();
+    let rows: Vec<TaskRow> = tx.query(NEW_TASKS).rows(&ranges).all().await?;
     with_executions(tx, rows).await
 }
 

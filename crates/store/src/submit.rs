@@ -5,15 +5,17 @@ use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
 use crate::plan::{NewTask, insert_tasks};
-use crate::settle::release;
+use crate::settle::advance;
 use crate::video::{self, Locked};
 use crate::wake::Topic;
-use crate::{lane, moves::Moves};
-use rules::spec::{self, Spec};
+use crate::{lane, moves::Moves, stage};
+use rules::placement::Lane;
+use rules::spec::{self, Spec, Stage};
 use rules::video::{Command, Video};
 use rules::{JobId, TaskId, VideoId};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A job to be done.
 #[derive(Debug, Clone)]
@@ -101,9 +103,10 @@ impl Store {
     async fn submit_once(&self, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> {
         let mut tx = self.db.write(Step::Submit).await?;
         let mut submitted = Vec::with_capacity(jobs.len());
-        let mut tasks = Vec::new();
+        let mut added = Added::default();
         let mut audited = Vec::new();
         let videos = video::lock_all(&mut tx, jobs.iter().filter_map(|job| job.new.video)).await?;
+        let lanes = lanes_of(&mut tx, jobs).await?;
         for job in jobs {
             let video =
                 job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
@@ -121,18 +124,15 @@ impl Store {
             if let Some(&Locked { is_deleted }) = video {
                 rules::video::decide(&Video { is_deleted, ..Video::NEW }, Command::Submit)?;
             }
-            tasks.extend(insert_stages(&mut tx, id, job).await?);
+            added.add(id, job, &lanes)?;
             audited.push(AuditRow::of_job(id, "user", "submit", Some(job.new.spec.name.clone()), tx.now()));
             submitted.push(Submitted::New(id));
         }
-        insert_tasks(&mut tx, &tasks).await?;
+        added.insert(&mut tx).await?;
         audit::insert(&mut tx, &audited).await?;
         let mut moves = Moves::new(tx.now());
-        for new in &submitted {
-            if let Submitted::New(id) = new {
-                release(&mut tx, *id, &mut moves).await?;
-            }
-        }
+        let mut new = stage::of_jobs(&mut tx, added.jobs).await?;
+        advance(&mut tx, &mut new, &mut moves).await?;
         moves.save(&mut tx).await?;
         tx.commit().await?;
         Ok(submitted)
@@ -193,43 +193,70 @@ async fn existing(tx: &mut Tx, job: &Checked<'_>, by_key: &'static str) -> Resul
     }
 }
 
-async fn insert_stages(tx: &mut Tx, id: JobId, job: &Checked<'_>) -> Result<Vec<NewTask>> {
-    let spec = &job.new.spec;
-    let mut rows = Vec::with_capacity(spec.stages.len());
-    let mut tasks = Vec::new();
-    for (position, (written, resolved)) in spec.stages.iter().zip(&job.stages).enumerate() {
-        let (kind, payload) = written.work()?;
-        let lane_id = lane::find_or_make(tx, &written.lane()?).await?;
-        let known = written.known_tasks();
-        rows.push(StageInsert {
-            job_id: id.0,
-            position: position as i64,
-            name: &written.name,
-            phase: written.phase.as_str(),
-            kind,
-            payload: payload.to_string(),
-            effect: written.effect.as_ref().map(serde_json::to_string).transpose()?,
-            needs: serde_json::to_string(&resolved.needs)?,
-            expands: resolved.expands.map(|plan| plan as i64),
-            is_plan: job.stages.iter().any(|stage| stage.expands == Some(position)),
-            lane_id,
-            is_optional: written.optional,
-            timeout_ms: written.timeout_ms,
-            stall_ms: written.stall_ms,
-            is_expanded: known.is_some(),
-            tasks: known.unwrap_or(0).into(),
-        });
-        for segment in 0..known.unwrap_or(0) {
-            tasks.push(NewTask {
-                id: TaskId::new(id, tasks.len() as i64).0,
+/// Finds or makes the lanes of all stages, in order: two submitters of new lanes never wait for each other.
+async fn lanes_of(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<BTreeMap<Lane, i64>> {
+    let stages = jobs.iter().flat_map(|job| &job.new.spec.stages);
+    let wanted = stages.map(Stage::lane).collect::<Result<BTreeSet<Lane>, _>>()?;
+    let mut lanes = BTreeMap::new();
+    for lane in wanted {
+        let id = lane::find_or_make(tx, &lane).await?;
+        lanes.insert(lane, id);
+    }
+    Ok(lanes)
+}
+
+/// The new jobs of one submission, and what is inserted for all of them at once.
+#[derive(Default)]
+struct Added<'a> {
+    jobs: Vec<JobId>,
+    stages: Vec<StageInsert<'a>>,
+    tasks: Vec<NewTask>,
+}
+
+impl<'a> Added<'a> {
+    fn add(&mut self, id: JobId, job: &'a Checked<'_>, lanes: &BTreeMap<Lane, i64>) -> Result<()> {
+        let spec = &job.new.spec;
+        let mut ids = (0..).map(|ordinal| TaskId::new(id, ordinal).0);
+        for (position, (written, resolved)) in spec.stages.iter().zip(&job.stages).enumerate() {
+            let (kind, payload) = written.work()?;
+            let lane_id = lanes[&written.lane()?];
+            let known = written.known_tasks();
+            self.stages.push(StageInsert {
+                job_id: id.0,
+                position: position as i64,
+                name: &written.name,
+                phase: written.phase.as_str(),
+                kind,
+                payload: payload.to_string(),
+                effect: written.effect.as_ref().map(serde_json::to_string).transpose()?,
+                needs: serde_json::to_string(&resolved.needs)?,
+                expands: resolved.expands.map(|plan| plan as i64),
+                is_plan: job.stages.iter().any(|stage| stage.expands == Some(position)),
+                lane_id,
+                is_optional: written.optional,
+                timeout_ms: written.timeout_ms,
+                stall_ms: written.stall_ms,
+                is_expanded: known.is_some(),
+                tasks: known.unwrap_or(0).into(),
+            });
+            self.tasks.extend((0..known.unwrap_or(0)).zip(&mut ids).map(|(segment, id)| NewTask {
+                id,
                 stage: position as i64,
                 segment: segment.into(),
                 lane_id,
                 priority: spec.priority.into(),
                 max_attempts: spec.max_attempts.into(),
-            });
+            }));
         }
+        self.jobs.push(id);
+        Ok(())
     }
-    tx.query(INSERT_STAGES).rows(&rows).execute().await?;
-    Ok(tasks)
+
+    async fn insert(&self, tx: &mut Tx) -> Result<()> {
+        if self.stages.is_empty() {
+            return Ok(());
+        }
+        tx.query(INSERT_STAGES).rows(&self.stages).execute().await?;
+        insert_tasks(tx, &self.tasks).await
+    }
 }

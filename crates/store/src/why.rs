@@ -223,3 +223,25 @@ fn span(of: Millis) -> String {
         ms => format!("{} h", ms / 3_600_000),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_said_as_people_say_them() {
+        let said = [-5, 0, 9_999, 10_000, 599_999, 600_000, 36_000_000].map(|ms| span(Millis(ms)));
+
+        assert_eq!(said, ["0.0 s", "0.0 s", "9.9 s", "10 s", "599 s", "10 min", "10 h"]);
+    }
+
+    #[test]
+    fn counts_are_said_in_good_grammar() {
+        assert_eq!(of_stage(1, "a"), "1 task of stage a is");
+        assert_eq!(of_stage(2, "a"), "2 tasks of stage a are");
+        let ahead = [0, 1, 2, 10_000, 10_001].map(more);
+        let expected =
+            ["nothing is", "1 task is", "2 tasks are", "10000 tasks are", "more than 10,000 tasks are"];
+        assert_eq!(ahead, expected);
+    }
+}

@@ -41,9 +41,9 @@ pub struct Command {
     pub stall: Option<Duration>,
     /// Between SIGTERM and SIGKILL when the command is ended early. Default: 2 s.
     pub grace: Duration,
-    /// How long after the grace a guard may take to end before it counts as stuck and is killed with its group,
-    /// so that what left the group escapes. It needs milliseconds, or seconds on a machine that is very busy, and
-    /// by itself gives up after 15 s. Default: 30 s.
+    /// How long after the grace a guard may take to end before it counts as stuck and is killed with its
+    /// group, so that what left the group escapes. It needs milliseconds, or seconds on a machine that is very
+    /// busy, and by itself gives up after 15 s. Default: 30 s.
     pub patience: Duration,
     /// Default: none, but for core dumps.
     pub limits: Limits,

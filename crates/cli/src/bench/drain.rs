@@ -68,15 +68,15 @@ async fn drain_singly(store: &Store, worker: WorkerId, tasks: usize) -> anyhow::
     let begun = Instant::now();
     let mut draining = JoinSet::new();
     for _ in 0..CALLERS {
-        draining.spawn(call(store.clone(), batched.clone(), worker));
+        draining.spawn(call(batched.clone(), worker));
     }
     all(draining).await?;
     load::idle(store).await?;
     Ok(tasks as f64 / begun.elapsed().as_secs_f64())
 }
 
-async fn call(store: Store, batched: Batched, worker: WorkerId) -> anyhow::Result<()> {
-    while let Some(assignment) = store.claim(worker, 1).await?.pop() {
+async fn call(batched: Batched, worker: WorkerId) -> anyhow::Result<()> {
+    while let Some(assignment) = batched.claim(worker).await? {
         let answer = batched.commit(load::commit(&assignment)).await?;
         ensure!(answer == Answer::Accepted, "a commit was refused");
     }

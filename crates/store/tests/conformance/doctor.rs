@@ -262,7 +262,7 @@ async fn the_database_refuses_a_second_open_execution(world: &World) {
 
     let refused = world.execute(COPY).await.unwrap_err();
 
-    assert!(names(&refused, "execution_open") || names(&refused, "execution.task_id"), "{refused:?}");
+    assert!(names(&refused, "execution_current") || names(&refused, "execution.task_id"), "{refused:?}");
 }
 
 async fn the_database_refuses_a_second_commit(world: &World) {
@@ -272,7 +272,7 @@ async fn the_database_refuses_a_second_commit(world: &World) {
 
     let refused = world.execute(COPY).await.unwrap_err();
 
-    assert!(names(&refused, "execution_commit") || names(&refused, "execution.task_id"), "{refused:?}");
+    assert!(names(&refused, "execution_current") || names(&refused, "execution.task_id"), "{refused:?}");
 }
 
 fn names(error: &store::Error, index: &str) -> bool {

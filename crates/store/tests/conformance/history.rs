@@ -98,7 +98,8 @@ async fn logs_are_read_on_from_where_the_reader_was(world: &World) {
 
 const PARTITIONS: &str = "
 SELECT c.relname::TEXT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE c.relname ~ '_20' AND c.relkind = 'r' ORDER BY c.relname";
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relname ~ '_20' AND c.relkind = 'r'
+ORDER BY c.relname";
 
 async fn partitions(world: &World) -> Vec<String> {
     world.rows::<(String,)>(PARTITIONS).await.into_iter().map(|(name,)| name).collect()

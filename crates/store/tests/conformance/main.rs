@@ -23,10 +23,20 @@ macro_rules! on_both_engines {
     };
 }
 
-/// For what only PostgreSQL has: partitions, poolers, statistics. Each gets a whole database.
+/// For what only PostgreSQL has: partitions, row locks.
 macro_rules! on_postgres_alone {
     ($($behaviour:ident),+ $(,)?) => {
         mod on_postgres_alone {
+            use $crate::world::{Ground, live};
+            $(#[test] fn $behaviour() { live(Ground::PostgresSchema, super::$behaviour); })+
+        }
+    };
+}
+
+/// For what touches a whole database: its settings, statistics, notifications and connections.
+macro_rules! on_a_whole_database {
+    ($($behaviour:ident),+ $(,)?) => {
+        mod on_a_whole_database {
             use $crate::world::{Ground, live};
             $(#[test] fn $behaviour() { live(Ground::PostgresDatabase, super::$behaviour); })+
         }

@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnection;
 use store::{Options, Store};
 use wire::Renewal;
 
-on_postgres_alone![stale_statistics_make_no_statement_scan];
+on_a_whole_database![stale_statistics_make_no_statement_scan];
 
 /// Rows read so far by scans of whole tables, and by way of indexes.
 async fn rows_read(connection: &mut PgConnection) -> (i64, i64) {
@@ -26,7 +26,7 @@ ALTER TABLE execution SET (autovacuum_enabled = off);
 ANALYZE";
     sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
     let worker = world.worker("noop").await;
-    let backlog = 30_000;
+    let backlog = 10_000;
     world.submit(wide(backlog)).await;
     // With one connection, its statistics can be told to appear.
     let store =

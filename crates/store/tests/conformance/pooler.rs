@@ -8,7 +8,10 @@ use serde_json::json;
 use store::{Options, Store};
 use wire::{Answer, Commit};
 
-on_postgres_alone![whole_jobs_pass_through_a_pooler_side_by_side, a_pooled_store_migrates_and_keeps_history];
+on_a_whole_database![
+    whole_jobs_pass_through_a_pooler_side_by_side,
+    a_pooled_store_migrates_and_keeps_history
+];
 
 async fn pooled(world: &World) -> Store {
     let options = Options { is_pooled: true, ..world.options() };

@@ -2,8 +2,10 @@
 
 use crate::shop::{commit_of, heartbeat, simple, wide};
 use crate::world::{HEARTBEAT, LEASE, OFFLINE, World};
+use rules::Millis;
 use rules::job::State;
 use rules::task::Name;
+use store::{Clock, Options, Store};
 use wire::Answer;
 
 on_both_engines![
@@ -18,6 +20,8 @@ on_both_engines![
     tasks_of_a_kind_nobody_knows_are_recovered_and_kept,
     recovery_takes_a_limited_number,
 ];
+
+on_postgres_alone![for_one_lease_after_the_servers_start_nothing_is_taken_back];
 
 async fn a_lease_expires_by_the_databases_clock(world: &World) {
     let worker = world.worker("noop").await;
@@ -184,4 +188,19 @@ async fn recovery_takes_a_limited_number(world: &World) {
 
     assert_eq!(world.store.recover(3).await.unwrap().len(), 3);
     assert_eq!(world.store.recover(3).await.unwrap().len(), 2);
+}
+
+async fn for_one_lease_after_the_servers_start_nothing_is_taken_back(world: &World) {
+    let with_lease = async |lease| {
+        let options = Options { lease: Millis(lease), clock: Clock::Database, ..world.options() };
+        Store::open(&world.database.location, options).await.unwrap()
+    };
+    let (short, long) = (with_lease(0).await, with_lease(100 * 365 * 86_400_000).await);
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    assert_eq!(short.claim(worker, 1).await.unwrap().len(), 1);
+
+    assert!(long.recover(10).await.unwrap().is_empty(), "nobody could renew while it was away");
+
+    assert_eq!(short.recover(10).await.unwrap().len(), 1);
 }

@@ -13,7 +13,7 @@ on_both_engines![
     migrations_are_recorded_by_name,
 ];
 
-on_postgres_alone![
+on_a_whole_database![
     an_empty_server_is_not_migrated_by_opening_it,
     many_that_migrate_at_once_take_turns,
     both_engines_have_the_same_tables_and_columns,

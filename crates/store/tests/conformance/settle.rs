@@ -258,7 +258,7 @@ async fn a_job_that_another_orchestrator_is_busy_with_is_passed_over(world: &Wor
 
     assert_eq!((settled.found, settled.settled), (2, 1));
     assert!(world.is(free, State::Completed).await);
-    drop(another);
+    another.commit().await.unwrap();
     world.orchestrate().await;
     assert!(world.is(busy, State::Completed).await);
 }

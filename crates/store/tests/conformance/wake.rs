@@ -15,7 +15,7 @@ on_both_engines![
 ];
 
 // A schema of one's own hears all of its database.
-on_postgres_alone![a_submission_wakes_workers_of_another_process];
+on_a_whole_database![a_submission_wakes_workers_of_another_process];
 on_sqlite_alone![a_file_that_another_process_changed_is_looked_into];
 
 async fn is_woken(hints: &mut Receiver<u64>) -> bool {

@@ -22,8 +22,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// escaped holds it open.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// How often output is read after the guard is gone: twice what the largest pipe can still hold. More comes from
-/// somebody that escaped.
+/// How often output is read after the guard is gone: enough for what two pipes of the largest size still hold.
+/// More comes from somebody that escaped.
 const LATE_READS: u32 = 128;
 
 const MOMENT: Duration = Duration::from_millis(50);

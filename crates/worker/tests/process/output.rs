@@ -111,8 +111,8 @@ pub fn a_worker_that_is_held_up_does_not_take_that_for_silence() {
     assert_eq!((exit.stdout.len(), exit.stderr_bytes), (40000, 40000));
 }
 
-/// Blocks the only thread of the runtime between any two steps of the run, each time for longer than a silence is
-/// put up with, or the end of output waited for.
+/// Blocks the only thread of the runtime between any two steps of the run, each time for longer than a silence
+/// is put up with, or the end of output waited for.
 async fn hold_up(scene: &Scene) {
     let mut left = 3;
     while left > 0 {

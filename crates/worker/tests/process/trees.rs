@@ -33,8 +33,8 @@ pub fn a_finished_command_leaves_nothing_behind() {
     wait_until("no zombie", || zombies().is_empty());
 }
 
-/// Children are born between looking and killing, so looking once is not enough. Should it fail to be killed, it
-/// grows to some hundred processes and no further.
+/// Children are born between looking and killing, so looking once is not enough. Should it fail to be killed,
+/// it grows to some hundred processes and no further.
 pub fn a_tree_that_keeps_growing_is_killed() {
     let scene = Scene::new();
     let grow = "i=0; while [ $i -lt 200 ]; do sleep 61 & i=$((i+1)); echo > $0; done; sleep 61";

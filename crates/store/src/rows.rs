@@ -1,0 +1,344 @@
+//! Batches of rows, column by column, as PostgreSQL's `unnest` takes them.
+//!
+//! A row is any struct of plain fields. A statement's columns are found in it by name; one it does not have is NULL,
+//! as in JSON.
+
+use crate::text;
+use serde::ser::{Error as _, Impossible, SerializeMap, SerializeStruct, Serializer};
+use serde::{Serialize, de::value::Error};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// The type of a column, by the name the statement gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Int,
+    Text,
+    Bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    pub name: String,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Column {
+    Int(Vec<Option<i64>>),
+    Text(Vec<Option<String>>),
+    Bool(Vec<Option<bool>>),
+}
+
+/// The columns that a statement names, of these rows.
+pub fn columns<T: Serialize>(rows: &[T], named: &[Named]) -> Vec<Column> {
+    let mut columns: Vec<Column> = named.iter().map(|named| Column::new(named.kind, rows.len())).collect();
+    for (at, row) in rows.iter().enumerate() {
+        let fields = Fields { named, columns: &mut columns, next: 0 };
+        row.serialize(fields).expect("rows are structs of plain fields");
+        columns.iter_mut().for_each(|column| column.fill(at + 1));
+    }
+    columns
+}
+
+/// The same rows as a JSON array of arrays, for SQLite.
+pub fn json(columns: &[Column]) -> String {
+    let rows = columns.first().map_or(0, Column::len);
+    let mut json = String::from("[");
+    for row in 0..rows {
+        json.push_str(if row == 0 { "[" } else { ",[" });
+        for (at, column) in columns.iter().enumerate() {
+            if at > 0 {
+                json.push(',');
+            }
+            column.write(row, &mut json);
+        }
+        json.push(']');
+    }
+    json.push(']');
+    json
+}
+
+impl Column {
+    fn new(kind: Kind, rows: usize) -> Self {
+        match kind {
+            Kind::Int => Column::Int(Vec::with_capacity(rows)),
+            Kind::Text => Column::Text(Vec::with_capacity(rows)),
+            Kind::Bool => Column::Bool(Vec::with_capacity(rows)),
+        }
+    }
+
+    fn push(&mut self, cell: Cell) -> Result<(), Error> {
+        match (self, cell) {
+            (Column::Int(cells), Cell::Int(value)) => cells.push(Some(value)),
+            (Column::Text(cells), Cell::Text(value)) => cells.push(Some(value)),
+            (Column::Bool(cells), Cell::Bool(value)) => cells.push(Some(value)),
+            (_, Cell::Null) => {}
+            (column, cell) => return Err(Error::custom(format!("{cell:?} in a column of {column:?}"))),
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Column::Int(cells) => cells.len(),
+            Column::Text(cells) => cells.len(),
+            Column::Bool(cells) => cells.len(),
+        }
+    }
+
+    fn write(&self, row: usize, json: &mut String) {
+        let written = match self {
+            Column::Int(cells) => cells[row].map(|int| write!(json, "{int}")),
+            Column::Text(cells) => cells[row].as_deref().map(|text| write!(json, "{}", Value::from(text))),
+            Column::Bool(cells) => cells[row].map(|bool| write!(json, "{bool}")),
+        };
+        written.unwrap_or_else(|| write!(json, "null")).expect("a string can be written to");
+    }
+
+    /// NULLs for what the row did not have.
+    fn fill(&mut self, rows: usize) {
+        match self {
+            Column::Int(cells) => cells.resize(rows, None),
+            Column::Text(cells) => cells.resize(rows, None),
+            Column::Bool(cells) => cells.resize(rows, None),
+        }
+    }
+}
+
+/// Takes a row apart.
+struct Fields<'a> {
+    named: &'a [Named],
+    columns: &'a mut [Column],
+    /// Where the next field is expected: rows and statements mostly agree on the order.
+    next: usize,
+}
+
+impl Fields<'_> {
+    fn put<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), Error> {
+        let is_it = |at: &usize| self.named.get(*at).is_some_and(|named| named.name == name);
+        let Some(at) = Some(self.next).filter(is_it).or_else(|| (0..self.named.len()).find(is_it)) else {
+            return Ok(());
+        };
+        self.next = at + 1;
+        self.columns[at].push(value.serialize(Scalar)?)
+    }
+}
+
+impl SerializeStruct for Fields<'_> {
+    type Ok = ();
+    type Error = Error;
+
+    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Error> {
+        self.put(name, value)
+    }
+
+    fn end(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// For rows with flattened parts, and for ready-made JSON.
+struct Entries<'a> {
+    fields: Fields<'a>,
+    key: String,
+}
+
+impl SerializeMap for Entries<'_> {
+    type Ok = ();
+    type Error = Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
+        match key.serialize(Scalar)? {
+            Cell::Text(key) => self.key = key,
+            other => return Err(Error::custom(format!("{other:?} is no name"))),
+        }
+        Ok(())
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.fields.put(&self.key, value)
+    }
+
+    fn end(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+enum Cell {
+    Null,
+    Int(i64),
+    Text(String),
+    Bool(bool),
+}
+
+/// Takes one field of a row.
+struct Scalar;
+
+/// The methods of serde's data model that make no sense here.
+macro_rules! refuse {
+    ($($method:ident($($argument:ty),*) -> $ok:ty;)+) => {$(
+        fn $method(self, $(_: $argument),*) -> Result<$ok, Error> {
+            Err(Error::custom(concat!(stringify!($method), " in a row")))
+        }
+    )+};
+}
+
+macro_rules! refuse_compounds {
+    ($ok:ty) => {
+        type SerializeSeq = Impossible<$ok, Error>;
+        type SerializeTuple = Impossible<$ok, Error>;
+        type SerializeTupleStruct = Impossible<$ok, Error>;
+        type SerializeTupleVariant = Impossible<$ok, Error>;
+        type SerializeStructVariant = Impossible<$ok, Error>;
+        type Ok = $ok;
+        type Error = Error;
+
+        refuse! {
+            serialize_f32(f32) -> $ok;
+            serialize_f64(f64) -> $ok;
+            serialize_char(char) -> $ok;
+            serialize_bytes(&[u8]) -> $ok;
+            serialize_unit_struct(&'static str) -> $ok;
+            serialize_seq(Option<usize>) -> Self::SerializeSeq;
+            serialize_tuple(usize) -> Self::SerializeTuple;
+            serialize_tuple_struct(&'static str, usize) -> Self::SerializeTupleStruct;
+            serialize_tuple_variant(&'static str, u32, &'static str, usize) -> Self::SerializeTupleVariant;
+            serialize_struct_variant(&'static str, u32, &'static str, usize) -> Self::SerializeStructVariant;
+        }
+
+        fn serialize_newtype_variant<T: Serialize + ?Sized>(
+            self,
+            _: &'static str,
+            _: u32,
+            _: &'static str,
+            _: &T,
+        ) -> Result<$ok, Error> {
+            Err(Error::custom("an enum with data in a row"))
+        }
+
+        fn serialize_newtype_struct<T: Serialize + ?Sized>(
+            self,
+            _: &'static str,
+            value: &T,
+        ) -> Result<$ok, Error> {
+            value.serialize(self)
+        }
+
+        fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<$ok, Error> {
+            value.serialize(self)
+        }
+    };
+}
+
+impl<'a> Serializer for Fields<'a> {
+    type SerializeStruct = Self;
+    type SerializeMap = Entries<'a>;
+    refuse_compounds!(());
+    refuse! {
+        serialize_bool(bool) -> ();
+        serialize_i8(i8) -> ();
+        serialize_i16(i16) -> ();
+        serialize_i32(i32) -> ();
+        serialize_i64(i64) -> ();
+        serialize_u8(u8) -> ();
+        serialize_u16(u16) -> ();
+        serialize_u32(u32) -> ();
+        serialize_u64(u64) -> ();
+        serialize_str(&str) -> ();
+        serialize_none() -> ();
+        serialize_unit() -> ();
+        serialize_unit_variant(&'static str, u32, &'static str) -> ();
+    }
+
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn serialize_map(self, _: Option<usize>) -> Result<Entries<'a>, Error> {
+        Ok(Entries { fields: self, key: String::new() })
+    }
+}
+
+macro_rules! scalars {
+    ($($method:ident($value:ident: $type:ty) => $cell:expr;)+) => {$(
+        fn $method(self, $value: $type) -> Result<Cell, Error> {
+            Ok($cell)
+        }
+    )+};
+}
+
+impl Serializer for Scalar {
+    type SerializeStruct = Impossible<Cell, Error>;
+    type SerializeMap = Impossible<Cell, Error>;
+    refuse_compounds!(Cell);
+    refuse! {
+        serialize_struct(&'static str, usize) -> Self::SerializeStruct;
+        serialize_map(Option<usize>) -> Self::SerializeMap;
+    }
+    scalars! {
+        serialize_bool(value: bool) => Cell::Bool(value);
+        serialize_i8(value: i8) => Cell::Int(value.into());
+        serialize_i16(value: i16) => Cell::Int(value.into());
+        serialize_i32(value: i32) => Cell::Int(value.into());
+        serialize_i64(value: i64) => Cell::Int(value);
+        serialize_u8(value: u8) => Cell::Int(value.into());
+        serialize_u16(value: u16) => Cell::Int(value.into());
+        serialize_u32(value: u32) => Cell::Int(value.into());
+        serialize_u64(value: u64) => Cell::Int(i64::try_from(value).map_err(Error::custom)?);
+        serialize_str(value: &str) => Cell::Text(text::plain(value).into_owned());
+    }
+
+    fn serialize_none(self) -> Result<Cell, Error> {
+        Ok(Cell::Null)
+    }
+
+    fn serialize_unit(self) -> Result<Cell, Error> {
+        Ok(Cell::Null)
+    }
+
+    fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Result<Cell, Error> {
+        Ok(Cell::Text(variant.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Row {
+        id: i64,
+        word: Option<&'static str>,
+        is_new: bool,
+        unasked: u32,
+    }
+
+    #[test]
+    fn columns_are_found_by_name_and_what_is_missing_is_null() {
+        let named = |name: &str, kind| Named { name: name.into(), kind };
+        let named = [
+            named("word", Kind::Text),
+            named("id", Kind::Int),
+            named("is_new", Kind::Bool),
+            named("x", Kind::Int),
+        ];
+        let rows = [
+            Row { id: 1, word: Some("a"), is_new: true, unasked: 0 },
+            Row { id: 2, word: None, is_new: false, unasked: 0 },
+        ];
+        let json: Vec<serde_json::Value> =
+            rows.iter().map(|row| serde_json::to_value(row).unwrap()).collect();
+
+        let expected = vec![
+            Column::Text(vec![Some("a".into()), None]),
+            Column::Int(vec![Some(1), Some(2)]),
+            Column::Bool(vec![Some(true), Some(false)]),
+            Column::Int(vec![None, None]),
+        ];
+        assert_eq!(columns(&rows, &named), expected);
+        assert_eq!(columns(&json, &named), expected);
+        assert_eq!(super::json(&expected), r#"[["a",1,true,null],[null,2,false,null]]"#);
+    }
+}
