@@ -168,6 +168,7 @@ fn with_optional() -> rules::spec::Spec {
 async fn words_in_any_order_of_tasks_never_deadlock(world: &World) {
     let worker = world.worker("noop").await;
     let stores = [world.store.clone(), world.elsewhere().await];
+    let mut slow = 0;
     for _ in 0..10 {
         world.submit(wide(20)).await;
         let tasks = world.store.claim(worker, 20).await.unwrap();
@@ -179,8 +180,9 @@ async fn words_in_any_order_of_tasks_never_deadlock(world: &World) {
 
         progress.unwrap();
         assert_eq!(commits.unwrap(), [Answer::Accepted; 20]);
-        // PostgreSQL looks for a deadlock only after a second.
-        assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+        slow += usize::from(begun.elapsed() > Duration::from_secs(1));
     }
+    // PostgreSQL looks for a deadlock only after a second; a slow machine is rarely that slow.
+    assert!(slow <= 3, "{slow} of 10 took as long as a deadlock");
     world.orchestrate().await;
 }
