@@ -76,7 +76,8 @@ async fn claim(store: &Store, workers: &[WorkerId]) -> Result<Vec<Option<Assignm
     let mut claimed = HashMap::new();
     for (worker, max) in wanted {
         let assignments = match store.claim(worker, max).await {
-            Err(Error::Refused(_)) => Vec::new(), // It is to take nothing; others may.
+            // It is to take nothing, or nobody knows it; others may, and keep what they were given.
+            Err(Error::Refused(_) | Error::NotFound(_)) => Vec::new(),
             other => other?,
         };
         claimed.insert(worker, assignments.into_iter());

@@ -6,6 +6,7 @@ use rules::worker::{Command, Refusal};
 use rules::{JobId, TaskId, WorkerId};
 use serde_json::json;
 use std::collections::HashSet;
+use store::batch::Batched;
 use store::{Error, Store, claim};
 use uuid::Uuid;
 use wire::{Assignment, Desk};
@@ -24,6 +25,7 @@ on_both_engines![
     a_draining_or_disabled_worker_gets_nothing,
     a_worker_that_nobody_knows_gets_nothing,
     looking_for_work_finds_what_a_claim_would_get,
+    gathered_claims_are_shared_out,
 ];
 
 fn with_priority(priority: i64) -> rules::spec::Spec {
@@ -222,4 +224,27 @@ async fn looking_for_work_finds_what_a_claim_would_get(world: &World) {
 
     world.claim(able).await;
     assert!(!world.store.has_work(able).await.unwrap());
+}
+
+async fn gathered_claims_are_shared_out(world: &World) {
+    let (a, b) = (world.worker("noop").await, world.worker("noop").await);
+    let draining = world.worker("noop").await;
+    world.store.manage_worker(draining, Command::Drain).await.unwrap();
+    let job = world.submit(wide(30)).await;
+    let desk = Batched::new(&world.store);
+
+    let nobody = WorkerId(Uuid::new_v4());
+    let asked = [a, b, draining, nobody].into_iter().cycle().take(80).map(|worker| {
+        let desk = desk.clone();
+        tokio::spawn(async move { (worker, desk.claim(worker).await.unwrap()) })
+    });
+    let mut got = Vec::new();
+    for asked in asked.collect::<Vec<_>>() {
+        let (worker, claimed) = asked.await.unwrap();
+        assert!(claimed.is_none() || worker == a || worker == b);
+        got.extend(claimed.map(|assignment| assignment.proof.task));
+    }
+
+    assert_eq!(got.iter().collect::<HashSet<_>>().len(), 30, "one bad claim spoils no other");
+    assert_eq!(world.task_states(job).await, ["RUNNING"; 30]);
 }
