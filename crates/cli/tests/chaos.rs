@@ -75,8 +75,13 @@ fn round(engine: Engine, seed: u64, size: Size) {
     let jobs = submit(&world, &mut dice, if size == Size::Full { 55 } else { 12 });
 
     let mut fleet = Fleet::start(&world);
-    let mut hand =
-        Hand { dice: &mut dice, world: &world, to_cancel: cancelled(&jobs), last_restart: Instant::now() };
+    let mut hand = Hand {
+        dice: &mut dice,
+        world: &world,
+        to_cancel: cancelled(&jobs),
+        cancelling: None,
+        last_restart: Instant::now(),
+    };
     until_with("every job has ended", Duration::from_secs(600), || {
         hand.strike(&mut fleet);
         open_jobs(&world) == Some(0)
@@ -217,6 +222,8 @@ struct Hand<'a> {
     dice: &'a mut StdRng,
     world: &'a World,
     to_cancel: Vec<u64>,
+    /// Not waited for: on SQLite it may have to wait itself, for a member this hand has paused.
+    cancelling: Option<(u64, Process)>,
     last_restart: Instant,
 }
 
@@ -239,20 +246,24 @@ impl Hand<'_> {
                 member.process.signal(libc::SIGTERM);
                 fleet.tally.drains += 1;
             }
-            55..65 => self.cancel(),
-            65..75 => self.restart_server(&mut fleet.tally),
+            55..70 => self.cancel(),
+            70..80 => self.restart_server(&mut fleet.tally),
             _ => {}
         }
         std::thread::sleep(Duration::from_millis(self.dice.random_range(50..400)));
     }
 
     fn cancel(&mut self) {
-        if let Some(&id) = self.to_cancel.choose(self.dice) {
-            // The database may be away just now; another throw of the dice tries again.
-            let output = self.world.vodmill(&["job", "cancel", &id.to_string()]).output();
-            if output.status.success() {
-                self.to_cancel.retain(|&other| other != id);
-            }
+        let Some((id, process)) = &mut self.cancelling else {
+            let start = |&id: &u64| (id, self.world.vodmill(&["job", "cancel", &id.to_string()]).start());
+            self.cancelling = self.to_cancel.choose(self.dice).map(start);
+            return;
+        };
+        if process.has_ended() {
+            // The database may have been away; another throw of the dice tries again.
+            let (id, is_done) = (*id, process.ends() == Some(0));
+            self.to_cancel.retain(|&other| other != id || !is_done);
+            self.cancelling = None;
         }
     }
 

@@ -110,31 +110,39 @@ FROM task t LEFT JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.st
         name: "a stage counts its tasks",
         subject: job,
         sql: "
-SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.tasks || ' tasks and has ' || count(t.id)
-FROM stage s LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND +t.stage = s.position
-GROUP BY s.job_id, s.position, s.name, s.tasks HAVING count(t.id) <> s.tasks",
+SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.tasks || ' tasks and has ' || coalesce(t.found, 0)
+FROM stage s
+LEFT JOIN (SELECT id >> 20 AS job_id, stage, count(*) AS found FROM task GROUP BY id >> 20, stage) t
+    ON t.job_id = s.job_id AND t.stage = s.position
+WHERE coalesce(t.found, 0) <> s.tasks",
     },
     Check {
         name: "a stage counts what is open: all but the settled and, where optional, the failed",
         subject: job,
         sql: "
 SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.open || ' open tasks of ' || s.tasks || ', '
-       || count(e.fence) || ' are settled'
+       || coalesce(t.settled, 0) || ' are settled'
 FROM stage s
-LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND +t.stage = s.position
-LEFT JOIN execution e ON e.task_id = t.id AND e.status = 'DONE'
-GROUP BY s.job_id, s.position, s.name, s.open, s.tasks, s.is_optional, s.failed
-HAVING s.open <> s.tasks - count(e.fence) - CASE WHEN s.is_optional THEN s.failed ELSE 0 END",
+LEFT JOIN (
+    SELECT t.id >> 20 AS job_id, t.stage, count(*) AS settled
+    FROM execution e JOIN task t ON t.id = e.task_id
+    WHERE e.status = 'DONE'
+    GROUP BY t.id >> 20, t.stage
+) t ON t.job_id = s.job_id AND t.stage = s.position
+WHERE s.open <> s.tasks - coalesce(t.settled, 0) - CASE WHEN s.is_optional THEN s.failed ELSE 0 END",
     },
     Check {
         name: "a stage counts no more failed tasks than it has",
         subject: job,
         sql: "
-SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.failed || ' failed tasks and has ' || count(t.id)
+SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.failed || ' failed tasks and has ' || coalesce(t.failed, 0)
 FROM stage s
-LEFT JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND +t.stage = s.position
-    AND t.state = 'ERROR' AND t.due_at IS NULL
-GROUP BY s.job_id, s.position, s.name, s.failed HAVING count(t.id) < s.failed",
+LEFT JOIN (
+    SELECT id >> 20 AS job_id, stage, count(*) AS failed FROM task
+    WHERE state = 'ERROR' AND due_at IS NULL
+    GROUP BY id >> 20, stage
+) t ON t.job_id = s.job_id AND t.stage = s.position
+WHERE coalesce(t.failed, 0) < s.failed",
     },
     Check {
         name: "a stage's tasks are NEW before its release and, in an open job, not after",

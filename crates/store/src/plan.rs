@@ -97,6 +97,7 @@ pub(crate) async fn expand(
     for batch in inputs.chunks(5000) {
         tx.query(INSERT_INPUTS).rows(batch).execute().await?;
     }
+    stage.first_task = Some(begin.0);
     stage.tasks = tasks.len() as i64;
     stage.open = stage.tasks;
     stage.is_expanded = true;

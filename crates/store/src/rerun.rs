@@ -6,8 +6,9 @@ use crate::db::{Step, again};
 use crate::error::Result;
 use crate::moves::{Moves, Words};
 use crate::settle::advance;
+use crate::stage::{self, StageRow};
 use crate::wake::Topic;
-use crate::{job, stage, task};
+use crate::{job, task};
 use rules::task::Command;
 use rules::{JobId, TaskId};
 
@@ -49,8 +50,8 @@ impl Store {
             moves.make(&mut task, &Command::Rerun, Words::default())?;
             stage.forget_failures();
         }
-        let released = stages.iter().filter(|stage| stage.is_released).map(|stage| (id, stage.position));
-        for mut task in stage::new_tasks(&mut tx, &released.collect::<Vec<_>>()).await? {
+        let released = stages.iter().filter(|stage| stage.is_released).flat_map(StageRow::task_ids);
+        for mut task in stage::new_tasks(&mut tx, released.collect()).await? {
             moves.make(&mut task, &Command::Advance, Words::default())?;
         }
         let now = tx.now();

@@ -115,17 +115,18 @@ pub(crate) async fn advance(tx: &mut Tx, jobs: &mut Stages, moves: &mut Moves) -
 
 /// Releases the stages that are due; whether there were any. A stage of no tasks makes others due at once.
 async fn release_next(tx: &mut Tx, jobs: &mut Stages, moves: &mut Moves) -> Result<bool> {
-    let mut due = Vec::new();
-    for (&job, stages) in jobs.iter_mut() {
+    let (mut released, mut tasks) = (false, Vec::new());
+    for stages in jobs.values_mut() {
         for position in stage::releasable(stages)? {
             stages[position].is_released = true;
-            due.push((job, position as i64));
+            released = true;
+            tasks.extend(stages[position].task_ids());
         }
     }
-    for mut task in stage::new_tasks(tx, &due).await? {
+    for mut task in stage::new_tasks(tx, tasks).await? {
         moves.make(&mut task, &Command::Advance, Words::default())?;
     }
-    Ok(!due.is_empty())
+    Ok(released)
 }
 
 /// How a job ends.

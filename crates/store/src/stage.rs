@@ -3,9 +3,10 @@
 use crate::db::Tx;
 use crate::error::Result;
 use crate::outbox::Message;
-use crate::task::{Loaded, TaskRow, with_executions};
+use crate::task::{self, Busy, Loaded};
 use rules::spec::Effect;
 use rules::stage::Progress;
+use rules::task::State;
 use rules::{JobId, TaskId};
 use serde::Serialize;
 use serde_json::json;
@@ -22,6 +23,8 @@ pub(crate) struct StageRow {
     pub is_optional: bool,
     pub is_expanded: bool,
     pub is_released: bool,
+    /// Its tasks are this one and those that follow it; known once it is expanded.
+    pub first_task: Option<i64>,
     pub tasks: i64,
     pub open: i64,
     pub failed: i64,
@@ -33,33 +36,18 @@ pub(crate) type Stages = HashMap<JobId, Vec<StageRow>>;
 /// The job's lock guards them.
 const OF_JOBS: &str = "
 SELECT s.job_id, s.position, s.name, s.needs, s.expands, s.lane_id, s.is_optional, s.is_expanded,
-       s.is_released, s.tasks, s.open, s.failed
+       s.is_released, s.first_task, s.tasks, s.open, s.failed
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN stage s ON s.job_id = r.id
 ORDER BY s.job_id, s.position";
 
 const SAVE: &str = "
 UPDATE stage AS s
-SET is_expanded = r.is_expanded, is_released = r.is_released, tasks = r.tasks, open = r.open, failed = r.failed
+SET is_expanded = r.is_expanded, is_released = r.is_released, first_task = r.first_task, tasks = r.tasks, open = r.open,
+    failed = r.failed
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, is_expanded BOOLEAN, is_released BOOLEAN,
-     tasks BIGINT, open BIGINT, failed BIGINT)
+     first_task BIGINT, tasks BIGINT, open BIGINT, failed BIGINT)
 WHERE s.job_id = r.job_id AND s.position = r.position";
-
-/// A cross join, for SQLite would rather scan all tasks once than a few ranges of them.
-const NEW_TASKS: &str = "
-SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
-FROM json_to_recordset($1::json) AS r(first BIGINT, last BIGINT, stage BIGINT)
-CROSS JOIN task t
-WHERE t.id BETWEEN r.first AND r.last AND t.stage = r.stage AND t.state = 'NEW'
-ORDER BY t.id
-FOR UPDATE OF t";
-
-#[derive(Serialize)]
-struct Tasks {
-    first: i64,
-    last: i64,
-    stage: i64,
-}
 
 #[derive(Serialize)]
 struct Saved {
@@ -67,6 +55,7 @@ struct Saved {
     position: i64,
     is_expanded: bool,
     is_released: bool,
+    first_task: Option<i64>,
     tasks: i64,
     open: i64,
     failed: i64,
@@ -89,18 +78,14 @@ pub(crate) async fn save(tx: &mut Tx, stages: impl IntoIterator<Item = &StageRow
     Ok(())
 }
 
-/// The tasks of these stages, by job and position, that are NEW; locked.
-pub(crate) async fn new_tasks(tx: &mut Tx, stages: &[(JobId, i64)]) -> Result<Vec<Loaded>> {
-    if stages.is_empty() {
+/// Those of these tasks that are NEW; all are locked.
+pub(crate) async fn new_tasks(tx: &mut Tx, ids: Vec<TaskId>) -> Result<Vec<Loaded>> {
+    if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let range = |&(job, stage): &(JobId, i64)| {
-        let (first, last) = TaskId::range(job);
-        Tasks { first: first.0, last: last.0, stage }
-    };
-    let ranges: Vec<Tasks> = stages.iter().map(range).collect();
-    let rows: Vec<TaskRow> = tx.query(NEW_TASKS).rows(&ranges).all().await?;
-    with_executions(tx, rows).await
+    let mut tasks = task::lock(tx, ids, Busy::Wait).await?;
+    tasks.retain(|loaded| loaded.task.state == State::New);
+    Ok(tasks)
 }
 
 /// What is special about committing in some stages.
@@ -146,6 +131,11 @@ fn message(task: TaskId, effect: &Effect) -> Message {
 }
 
 impl StageRow {
+    pub fn task_ids(&self) -> impl Iterator<Item = TaskId> + use<> {
+        let first = self.first_task.unwrap_or_default();
+        (first..first + self.tasks).map(TaskId)
+    }
+
     pub fn progress(&self) -> Progress {
         Progress {
             is_expanded: self.is_expanded,
@@ -172,6 +162,7 @@ impl StageRow {
             position: self.position,
             is_expanded: self.is_expanded,
             is_released: self.is_released,
+            first_task: self.first_task,
             tasks: self.tasks,
             open: self.open,
             failed: self.failed,

@@ -57,12 +57,12 @@ const TAKE_BACK: &str = "DELETE FROM job WHERE id = $1";
 
 const INSERT_STAGES: &str = "
 INSERT INTO stage (job_id, position, name, phase, kind, payload, effect, needs, expands, is_plan, lane_id,
-                   is_optional, timeout_ms, stall_ms, is_expanded, is_released, tasks, open)
+                   is_optional, timeout_ms, stall_ms, is_expanded, is_released, first_task, tasks, open)
 SELECT r.job_id, r.position, r.name, r.phase, r.kind, r.payload, r.effect, r.needs, r.expands, r.is_plan, r.lane_id,
-       r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.tasks, r.tasks
+       r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.first_task, r.tasks, r.tasks
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, name TEXT, phase TEXT, kind TEXT, payload TEXT,
      effect TEXT, needs TEXT, expands BIGINT, is_plan BOOLEAN, lane_id BIGINT, is_optional BOOLEAN, timeout_ms BIGINT, stall_ms BIGINT,
-     is_expanded BOOLEAN, tasks BIGINT)";
+     is_expanded BOOLEAN, first_task BIGINT, tasks BIGINT)";
 
 #[derive(Serialize)]
 struct StageInsert<'a> {
@@ -81,6 +81,7 @@ struct StageInsert<'a> {
     timeout_ms: Option<u32>,
     stall_ms: Option<u32>,
     is_expanded: bool,
+    first_task: Option<i64>,
     tasks: i64,
 }
 
@@ -216,11 +217,12 @@ struct Added<'a> {
 impl<'a> Added<'a> {
     fn add(&mut self, id: JobId, job: &'a Checked<'_>, lanes: &BTreeMap<Lane, i64>) -> Result<()> {
         let spec = &job.new.spec;
-        let mut ids = (0..).map(|ordinal| TaskId::new(id, ordinal).0);
+        let mut next = TaskId::new(id, 0).0;
         for (position, (written, resolved)) in spec.stages.iter().zip(&job.stages).enumerate() {
             let (kind, payload) = written.work()?;
             let lane_id = lanes[&written.lane()?];
             let known = written.known_tasks();
+            let tasks = i64::from(known.unwrap_or(0));
             self.stages.push(StageInsert {
                 job_id: id.0,
                 position: position as i64,
@@ -237,16 +239,18 @@ impl<'a> Added<'a> {
                 timeout_ms: written.timeout_ms,
                 stall_ms: written.stall_ms,
                 is_expanded: known.is_some(),
-                tasks: known.unwrap_or(0).into(),
+                first_task: known.map(|_| next),
+                tasks,
             });
-            self.tasks.extend((0..known.unwrap_or(0)).zip(&mut ids).map(|(segment, id)| NewTask {
-                id,
+            self.tasks.extend((0..tasks).map(|segment| NewTask {
+                id: next + segment,
                 stage: position as i64,
-                segment: segment.into(),
+                segment,
                 lane_id,
                 priority: spec.priority.into(),
                 max_attempts: spec.max_attempts.into(),
             }));
+            next += tasks;
         }
         self.jobs.push(id);
         Ok(())

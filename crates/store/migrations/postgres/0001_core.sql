@@ -68,6 +68,8 @@ CREATE TABLE stage (
     stall_ms     BIGINT,
     is_expanded  BOOLEAN NOT NULL,
     is_released  BOOLEAN NOT NULL,
+    -- Its tasks are this one and those that follow it; known once it is expanded.
+    first_task   BIGINT,
     tasks        BIGINT NOT NULL,
     open         BIGINT NOT NULL CHECK (open BETWEEN 0 AND tasks),
     failed       BIGINT NOT NULL DEFAULT 0 CHECK (failed BETWEEN 0 AND tasks),
