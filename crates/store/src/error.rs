@@ -117,9 +117,16 @@ impl From<sqlx::Error> for Error {
     }
 }
 
+/// The file beside the database that its readers share could not grow: a full disk, by another name.
+const SQLITE_IOERR_SHMSIZE: i64 = 4874;
+
 /// SQLite's extended codes carry the primary one in their low byte.
 fn sqlite(code: &str, message: String, error: sqlx::Error) -> Error {
-    match code.parse::<i64>().unwrap_or(0) & 0xff {
+    let code = code.parse::<i64>().unwrap_or(0);
+    if code == SQLITE_IOERR_SHMSIZE {
+        return Error::Full(message);
+    }
+    match code & 0xff {
         5 | 6 => Error::Contention(error),
         8 => Error::ReadOnly(message),
         13 => Error::Full(message),
