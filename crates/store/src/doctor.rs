@@ -110,26 +110,25 @@ FROM task t LEFT JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.st
         name: "a stage counts its tasks",
         subject: job,
         sql: "
-SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.tasks || ' tasks and has ' || coalesce(t.found, 0)
+SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.tasks || ' tasks and has ' || coalesce(c.tasks, 0)
 FROM stage s
-LEFT JOIN (SELECT id >> 20 AS job_id, stage, count(*) AS found FROM task GROUP BY id >> 20, stage) t
-    ON t.job_id = s.job_id AND t.stage = s.position
-WHERE coalesce(t.found, 0) <> s.tasks",
+LEFT JOIN (SELECT id / 1048576 AS job_id, stage, count(*) AS tasks FROM task GROUP BY id / 1048576, stage) c
+    ON c.job_id = s.job_id AND c.stage = s.position
+WHERE s.tasks <> coalesce(c.tasks, 0)",
     },
     Check {
         name: "a stage counts what is open: all but the settled and, where optional, the failed",
         subject: job,
         sql: "
 SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.open || ' open tasks of ' || s.tasks || ', '
-       || coalesce(t.settled, 0) || ' are settled'
+       || coalesce(c.settled, 0) || ' are settled'
 FROM stage s
 LEFT JOIN (
-    SELECT t.id >> 20 AS job_id, t.stage, count(*) AS settled
-    FROM execution e JOIN task t ON t.id = e.task_id
-    WHERE e.status = 'DONE'
-    GROUP BY t.id >> 20, t.stage
-) t ON t.job_id = s.job_id AND t.stage = s.position
-WHERE s.open <> s.tasks - coalesce(t.settled, 0) - CASE WHEN s.is_optional THEN s.failed ELSE 0 END",
+    SELECT t.id / 1048576 AS job_id, t.stage, count(*) AS settled
+    FROM task t JOIN execution e ON e.task_id = t.id AND e.status = 'DONE'
+    GROUP BY t.id / 1048576, t.stage
+) c ON c.job_id = s.job_id AND c.stage = s.position
+WHERE s.open <> s.tasks - coalesce(c.settled, 0) - CASE WHEN s.is_optional THEN s.failed ELSE 0 END",
     },
     Check {
         name: "a stage counts no more failed tasks than it has",
