@@ -8,7 +8,7 @@
 # rows, and a job that ends; graphile_worker deletes the job's row.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# shellcheck source=bench/machine.sh
+# shellcheck source=/dev/null
 . bench/machine.sh
 
 postgres=${VODMILL_TEST_POSTGRES_URL:?run it with scripts/with-services}
@@ -36,7 +36,7 @@ main() {
 }
 
 vodmill_round() {
-  "$vodmill" bench queue --database-url "$postgres" --only drain --rounds 1 --drain "$jobs" --json >"$folder/round.json"
+  vodmill bench queue --database-url "$postgres" --only drain --rounds 1 --drain "$jobs" --json >"$folder/round.json"
   jq .figures.drain.value "$folder/round.json" >>"$folder/vodmill-batched"
   jq .figures.drain_jobs.value "$folder/round.json" >>"$folder/vodmill-jobs"
   jq .figures.drain_singly.value "$folder/round.json" >>"$folder/vodmill-singly"

@@ -2,7 +2,9 @@
 # shellcheck shell=bash
 
 # The program that is measured.
-vodmill=${VODMILL:-${CARGO_TARGET_DIR:-target}/release/vodmill}
+vodmill() {
+  "${VODMILL:-${CARGO_TARGET_DIR:-target}/release/vodmill}" "$@"
+}
 
 # machine FOLDER POSTGRES_URL
 machine() {

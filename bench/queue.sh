@@ -5,7 +5,7 @@
 # real disk there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# shellcheck source=bench/machine.sh
+# shellcheck source=/dev/null
 . bench/machine.sh
 
 postgres=${VODMILL_TEST_POSTGRES_URL:?run it with scripts/with-services, or: make bench}
@@ -31,7 +31,7 @@ engine() {
   local name=$1 url=$2
   shift 2
   printf '\n## %s\n\n```text\n$ vodmill %s\n' "$name" "bench queue --database-url … $*"
-  "$vodmill" bench queue --database-url "$url" "$@"
+  vodmill bench queue --database-url "$url" "$@"
   printf '```\n'
 }
 

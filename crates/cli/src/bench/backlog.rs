@@ -46,6 +46,6 @@ async fn claims(bench: &mut Bench, key: &str, behind: &str) -> anyhow::Result<()
         bench.store.submit(&job).await?;
     }
     let figure = Figure::new(key, format!("claim of {BATCH}, {behind}"), median(&claims), "ms");
-    bench.push(figure.beside(format!("SKIP LOCKED and delete of {BATCH}"), median(&takes)));
+    bench.push(figure.beside(format!("bare claim and delete of {BATCH}"), median(&takes)));
     Ok(())
 }

@@ -39,12 +39,12 @@ pub async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
     check(&store).await?;
 
     let (raw, raw_singles) = (median(&raw), median(&raw_singles));
-    let take = format!("SKIP LOCKED and delete of {BATCH}");
+    let take = format!("bare claim and delete of {BATCH}");
     let figure = |key: &str, name: &str, unit, rates: &[f64]| Figure::new(key, name, median(rates), unit);
     bench.push(figure("drain", "end to end, in batches", "tasks/s", &tasks).beside(take.clone(), raw));
     bench.push(figure("drain_jobs", "end to end, jobs of one task", "jobs/s", &jobs).beside(take, raw));
     let name = format!("end to end, {CALLERS} callers with one each");
-    let take = format!("SKIP LOCKED and delete of 1 by {CALLERS}");
+    let take = format!("bare claim and delete of 1 by {CALLERS}");
     bench.push(figure("drain_singly", &name, "tasks/s", &singles).beside(take, raw_singles));
     Ok(())
 }

@@ -7,6 +7,7 @@ use rules::{Millis, WorkerId};
 use serde_json::json;
 use std::time::Duration;
 use store::submit::NewJob;
+use store::wake::Topic;
 use store::{Location, Store};
 use tokio_util::sync::CancellationToken;
 use wire::{Answer, Assignment, Commit, Hello, Kind, Usage};
@@ -126,8 +127,10 @@ impl Drop for Orchestrator {
 
 /// Returns when every job has ended and every message is delivered.
 pub async fn idle(store: &Store) -> anyhow::Result<()> {
+    let mut hints = store.wake().subscribe(Topic::Settle);
     while !store.is_idle().await? {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        // Asking costs what is being measured: mostly it is told.
+        let _ = tokio::time::timeout(Duration::from_millis(10), hints.changed()).await;
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ async fn claim_and_commit(bench: &mut Bench, batch: usize, calls: usize) -> anyh
         median(&claims),
         "tasks/s",
     );
-    bench.push(claim.beside(format!("SKIP LOCKED and delete of {batch}"), median(&takes)));
+    bench.push(claim.beside(format!("bare claim and delete of {batch}"), median(&takes)));
     let commit = Figure::new(
         format!("commit_{batch}"),
         format!("commit, {batch} at a time"),
