@@ -5,6 +5,7 @@ use crate::error::Result;
 use rules::task::Event;
 use rules::{JobId, Millis, TaskId, WorkerId};
 use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct AuditRow {
@@ -48,6 +49,11 @@ impl AuditRow {
             failure: event.failure.map(|kind| kind.as_str()),
             note,
         }
+    }
+
+    fn kind(&self) -> Kind {
+        let states = [self.from_state, self.to_state, self.from_execution, self.to_execution, self.failure];
+        Kind { at: self.at, role: self.role, command: self.command, states }
     }
 
     /// Something a person or the orchestrator did to a job.
@@ -106,14 +112,37 @@ impl AuditRow {
 const INSERT: &str = "
 INSERT INTO audit (at, job_id, task_id, fence, worker_id, role, command, from_state, to_state, from_execution,
                    to_execution, failure, note)
-SELECT r.at, r.job_id, r.task_id, r.fence, r.worker_id, r.role, r.command, r.from_state, r.to_state, r.from_execution,
-       r.to_execution, r.failure, r.note
-FROM json_to_recordset($1::json) AS r(at BIGINT, job_id BIGINT, task_id BIGINT, fence BIGINT, worker_id TEXT, role TEXT,
-     command TEXT, from_state TEXT, to_state TEXT, from_execution TEXT, to_execution TEXT, failure TEXT, note TEXT)";
+SELECT $1, r.job_id, r.task_id, r.fence, r.worker_id, $2, $3, $4, $5, $6, $7, $8, r.note
+FROM json_to_recordset($9::json) AS r(job_id BIGINT, task_id BIGINT, fence BIGINT, worker_id TEXT, note TEXT)";
+
+/// What many rows of one transaction have in common: sent once, and not with each.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    at: i64,
+    role: &'static str,
+    command: &'static str,
+    states: [Option<&'static str>; 5],
+}
 
 pub(crate) async fn insert(tx: &mut Tx, rows: &[AuditRow]) -> Result<()> {
-    if !rows.is_empty() {
-        tx.query(INSERT).rows(rows).execute().await?;
+    for ((_, kind), rows) in grouped(rows) {
+        let mut query = tx.query(INSERT).bind(kind.at).bind(kind.role).bind(kind.command);
+        for state in kind.states {
+            query = query.bind(state.map(str::to_owned));
+        }
+        query.rows(&rows).execute().await?;
     }
     Ok(())
+}
+
+/// By kind; but second moves go behind all first ones, so that the rows of each task stay in order.
+fn grouped(rows: &[AuditRow]) -> BTreeMap<(usize, Kind), Vec<&AuditRow>> {
+    let mut groups: BTreeMap<(usize, Kind), Vec<&AuditRow>> = BTreeMap::new();
+    let mut moves: HashMap<Option<i64>, usize> = HashMap::new();
+    for row in rows {
+        let made = moves.entry(row.task_id).or_default();
+        groups.entry((*made, row.kind())).or_default().push(row);
+        *made += usize::from(row.task_id.is_some());
+    }
+    groups
 }

@@ -5,7 +5,7 @@ use crate::{Error, Store};
 use rules::WorkerId;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use wire::{Answer, Assignment, Commit, Failure, Progress};
 
 /// How many words one transaction takes.
@@ -27,25 +27,11 @@ type Caller<A> = oneshot::Sender<Result<A, Arc<Error>>>;
 impl Batched {
     /// Gathers words for `store` until the last clone is dropped.
     pub fn new(store: &Store) -> Self {
-        let (commits, failures, progress, claims) =
-            (store.clone(), store.clone(), store.clone(), store.clone());
         Batched {
-            commits: gather(move |words| {
-                let store = commits.clone();
-                async move { store.commit(&words).await }
-            }),
-            failures: gather(move |words| {
-                let store = failures.clone();
-                async move { store.fail(&words).await }
-            }),
-            progress: gather(move |words| {
-                let store = progress.clone();
-                async move { store.progress(&words).await }
-            }),
-            claims: gather(move |workers| {
-                let store = claims.clone();
-                async move { claim(&store, &workers).await }
-            }),
+            commits: gather(store, |store, words: Vec<_>| async move { store.commit(&words).await }),
+            failures: gather(store, |store, words: Vec<_>| async move { store.fail(&words).await }),
+            progress: gather(store, |store, words: Vec<_>| async move { store.progress(&words).await }),
+            claims: gather(store, |store, workers: Vec<_>| async move { claim(&store, &workers).await }),
         }
     }
 
@@ -85,26 +71,34 @@ async fn claim(store: &Store, workers: &[WorkerId]) -> Result<Vec<Option<Assignm
     Ok(workers.iter().map(|worker| claimed.get_mut(worker).and_then(Iterator::next)).collect())
 }
 
-fn gather<W, A, F>(save: impl Fn(Vec<W>) -> F + Send + 'static) -> Queue<W, A>
+/// While one transaction waits for the disk, PostgreSQL can work on the next; SQLite has one writer.
+fn gather<W, A, F>(store: &Store, save: impl Fn(Store, Vec<W>) -> F + Send + Sync + 'static) -> Queue<W, A>
 where
     W: Send + 'static,
     A: Send + 'static,
     F: Future<Output = Result<Vec<A>>> + Send,
 {
-    let (sender, mut waiting) = mpsc::channel(2 * MAX);
-    tokio::spawn(async move {
-        let mut words = Vec::new();
-        while waiting.recv_many(&mut words, MAX).await > 0 {
-            let (batch, callers): (Vec<W>, Vec<_>) = words.drain(..).unzip();
-            match save(batch).await {
-                Ok(answers) => tell(callers, answers.into_iter().map(Ok)),
-                Err(error) => {
-                    let error = Arc::new(error);
-                    tell(callers, std::iter::repeat_with(|| Err(error.clone())));
+    let (sender, waiting) = mpsc::channel::<(W, Caller<A>)>(2 * MAX);
+    let (waiting, save) = (Arc::new(Mutex::new(waiting)), Arc::new(save));
+    for _ in 0..if store.is_postgres() { 2 } else { 1 } {
+        let (store, waiting, save) = (store.clone(), waiting.clone(), save.clone());
+        tokio::spawn(async move {
+            loop {
+                let mut words = Vec::new();
+                if waiting.lock().await.recv_many(&mut words, MAX).await == 0 {
+                    break;
+                }
+                let (batch, callers): (Vec<W>, Vec<_>) = words.into_iter().unzip();
+                match save(store.clone(), batch).await {
+                    Ok(answers) => tell(callers, answers.into_iter().map(Ok)),
+                    Err(error) => {
+                        let error = Arc::new(error);
+                        tell(callers, std::iter::repeat_with(|| Err(error.clone())));
+                    }
                 }
             }
-        }
-    });
+        });
+    }
     sender
 }
 

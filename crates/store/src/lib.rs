@@ -10,7 +10,7 @@
 //! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
 //!
 //! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
-//! task guards its executions.
+//! task guards its executions until one is committed; from then on its job's does.
 //!
 //! To add a query: write the statement as a constant in its noun's file, give `Store` a method named for what
 //! happens, and add the behaviour to `tests/conformance`.

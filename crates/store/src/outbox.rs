@@ -56,8 +56,9 @@ WHERE id IN (
 RETURNING id, key, topic, payload, attempts";
 
 const DELIVERED: &str = "
-UPDATE outbox SET delivered_at = $1, error = NULL
-WHERE delivered_at IS NULL AND id IN (SELECT r.id FROM json_to_recordset($2::json) AS r(id BIGINT))";
+UPDATE outbox AS o SET delivered_at = coalesce(o.delivered_at, $1), error = NULL
+FROM json_to_recordset($2::json) AS r(id BIGINT)
+WHERE o.id = r.id";
 
 const POSTPONE: &str =
     "UPDATE outbox SET available_at = $1, error = $2 WHERE id = $3 AND delivered_at IS NULL";

@@ -11,9 +11,8 @@ use crate::moves::{Moves, Words};
 use crate::outbox::{self, Message};
 use crate::plan;
 use crate::stage::{self, StageRow, Stages};
-use crate::task::{self, Busy, Loaded};
+use crate::task::{self, Loaded};
 use crate::wake::Topic;
-use rules::execution::Status;
 use rules::job::Outcome;
 use rules::task::Command;
 use rules::{JobId, Millis, Priority, TaskId};
@@ -49,14 +48,12 @@ impl Store {
         let mut tx = self.db.write(Step::Settle).await?;
         let jobs = job::lock_free(&mut tx, found.iter().map(|id| id.job())).await?;
         let ids = found.iter().copied().filter(|id| jobs.contains_key(&id.job()));
-        let tasks = task::lock(&mut tx, ids, Busy::Wait).await?;
+        let tasks = task::committed(&mut tx, ids).await?;
         let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
         let mut moves = Moves::new(tx.now());
         let mut settled = 0;
         for mut task in tasks {
-            let is_committed =
-                task.execution.as_ref().is_some_and(|execution| execution.is(Status::Committed));
-            if !is_committed || moves.make(&mut task, &Command::Settle, Words::default()).is_err() {
+            if moves.make(&mut task, &Command::Settle, Words::default()).is_err() {
                 continue;
             }
             settled += 1;

@@ -62,6 +62,12 @@ JOIN task t ON t.id = r.id
 ORDER BY t.id
 FOR UPDATE OF t SKIP LOCKED";
 
+const LOOK: &str = "
+SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN task t ON t.id = r.id
+ORDER BY t.id";
+
 /// A second statement, and not a join to the first: PostgreSQL would pair a task it had to wait for with the
 /// execution it saw before the wait.
 const EXECUTIONS: &str = "
@@ -94,7 +100,15 @@ pub(crate) async fn lock(
     with_executions(tx, rows).await
 }
 
-/// Adds to locked rows the executions they speak of.
+/// Loads committed tasks for who holds their jobs' locks: nothing else moves a task once it is committed.
+pub(crate) async fn committed(tx: &mut Tx, ids: impl IntoIterator<Item = TaskId>) -> Result<Vec<Loaded>> {
+    let rows: Vec<TaskRow> = tx.query(LOOK).ids(ids.into_iter().map(|id| id.0)).all().await?;
+    let mut tasks = with_executions(tx, rows).await?;
+    tasks.retain(|task| task.execution.as_ref().is_some_and(|execution| execution.is(Status::Committed)));
+    Ok(tasks)
+}
+
+/// Adds to rows the executions they speak of.
 pub(crate) async fn with_executions(tx: &mut Tx, rows: Vec<TaskRow>) -> Result<Vec<Loaded>> {
     let keys: Vec<ExecutionKey> = rows
         .iter()
@@ -108,7 +122,11 @@ pub(crate) async fn with_executions(tx: &mut Tx, rows: Vec<TaskRow>) -> Result<V
     };
     let mut executions: HashMap<i64, ExecutionRow> =
         executions.into_iter().map(|execution| (execution.task_id, execution)).collect();
-    rows.into_iter().map(|row| Loaded::new(row.clone(), executions.remove(&row.id))).collect()
+    let loaded = |row: TaskRow| {
+        let execution = executions.remove(&row.id);
+        Loaded::new(row, execution)
+    };
+    rows.into_iter().map(loaded).collect()
 }
 
 impl Loaded {

@@ -134,7 +134,7 @@ CREATE TABLE execution (
     CHECK ((status IN ('COMMITTED', 'DONE')) = (committed_at IS NOT NULL)),
     CHECK ((status IN ('DONE', 'ABORTED')) = (finished_at IS NOT NULL)),
     CHECK ((status = 'ABORTED') = (failure IS NOT NULL))
-) WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 -- INV_001: at most one execution of a task is not aborted, so there is one lease at a time and never a second
 -- commit. Commits and renewals do not touch what the index is about, which keeps them cheap (HOT).
 CREATE UNIQUE INDEX execution_current ON execution (task_id) WHERE failure IS NULL;
