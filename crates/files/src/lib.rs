@@ -1,0 +1,1 @@
+//! Where files are kept: a file under its final name is complete.

@@ -1,0 +1,12 @@
+//! What Vodmill knows of video: how to ask ffprobe, what to tell ffmpeg, and how to prove what came out.
+//!
+//! Nothing here knows of a queue, and nothing here starts a process: a function makes the arguments of a command, or
+//! reads what a command left behind. Who runs it, within which limits, is the worker's business.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | [`source`] | a video file as Vodmill understands it; [`probe`] finds it out, [`timeline`] from the times of its frames |
+
+pub mod manifest;
+pub mod ratio;
+pub mod source;
