@@ -49,7 +49,11 @@ pub struct Stage {
     /// Stages that must be finished first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
-    /// The stage whose committed output lists this one's segments: `{"segments": [{…}, …]}`.
+    /// Stages whose results its tasks are given; each must be finished first, directly or through others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
+    /// The stage whose committed output lists this one's segments: `{"segments": [{…}, …]}`, or, where it plans
+    /// several stages, `{"segments": {"this stage": [{…}, …], …}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expand: Option<String>,
     /// How many tasks the stage has, where that is known beforehand. Default 1.
@@ -224,6 +228,7 @@ impl Stage {
             name: &self.name,
             phase: self.phase,
             needs: self.needs.iter().map(String::as_str).collect(),
+            reads: self.reads.iter().map(String::as_str).collect(),
             expands: self.expand.as_deref(),
         }
     }

@@ -10,6 +10,8 @@ pub struct Stage {
     pub phase: Phase,
     /// Positions of the stages that must be finished first.
     pub needs: Vec<usize>,
+    /// Positions of the stages whose results its tasks are given.
+    pub reads: Vec<usize>,
     /// Position of the stage whose committed plan says which tasks this one has.
     pub expands: Option<usize>,
 }
@@ -61,6 +63,8 @@ pub enum Invalid {
     Cycle(String),
     #[error("stage `{stage}` ({phase}) needs `{need}`, which belongs to a later phase ({later})")]
     PhaseBackwards { stage: String, phase: Phase, need: String, later: Phase },
+    #[error("stage `{stage}` reads `{read}` without needing it, directly or through others")]
+    ReadsUnneeded { stage: String, read: String },
     #[error("stage `{stage}` expands `{plan}` without needing it")]
     ExpandsUnneeded { stage: String, plan: String },
 }
@@ -70,6 +74,7 @@ pub struct Named<'a> {
     pub name: &'a str,
     pub phase: Phase,
     pub needs: Vec<&'a str>,
+    pub reads: Vec<&'a str>,
     pub expands: Option<&'a str>,
 }
 
@@ -97,16 +102,41 @@ pub fn resolve(named: &[Named<'_>]) -> Result<Vec<Stage>, Invalid> {
     let mut stages = Vec::with_capacity(named.len());
     for stage in named {
         let needs = stage.needs.iter().map(|need| find(stage.name, need)).collect::<Result<Vec<_>, _>>()?;
+        let reads = stage.reads.iter().map(|read| find(stage.name, read)).collect::<Result<Vec<_>, _>>()?;
         let expands = stage.expands.map(|plan| find(stage.name, plan)).transpose()?;
         if let (Some(plan), Some(name)) = (expands, stage.expands)
             && !needs.contains(&plan)
         {
             return Err(Invalid::ExpandsUnneeded { stage: stage.name.into(), plan: name.into() });
         }
-        stages.push(Stage { name: stage.name.into(), phase: stage.phase, needs, expands });
+        stages.push(Stage { name: stage.name.into(), phase: stage.phase, needs, reads, expands });
     }
     check_order(&stages)?;
+    check_reads(&stages)?;
     Ok(stages)
+}
+
+/// What a stage reads must be there when it begins.
+fn check_reads(stages: &[Stage]) -> Result<(), Invalid> {
+    for (at, stage) in stages.iter().enumerate() {
+        let before = all_before(stages, at);
+        if let Some(read) = stage.reads.iter().find(|read| !before.contains(read)) {
+            let (stage, read) = (stage.name.clone(), stages[*read].name.clone());
+            return Err(Invalid::ReadsUnneeded { stage, read });
+        }
+    }
+    Ok(())
+}
+
+/// The stages that are finished when this one begins. There must be no cycle.
+fn all_before(stages: &[Stage], at: usize) -> HashSet<usize> {
+    let (mut found, mut next) = (HashSet::new(), stages[at].needs.clone());
+    while let Some(need) = next.pop() {
+        if found.insert(need) {
+            next.extend(&stages[need].needs);
+        }
+    }
+    found
 }
 
 fn check_name(name: &str) -> Result<(), Invalid> {
@@ -158,7 +188,7 @@ mod tests {
     use super::*;
 
     fn named<'a>(name: &'a str, phase: Phase, needs: &[&'a str]) -> Named<'a> {
-        Named { name, phase, needs: needs.to_vec(), expands: None }
+        Named { name, phase, needs: needs.to_vec(), reads: vec![], expands: None }
     }
 
     const OPEN: Progress = Progress { is_expanded: true, is_released: false, open: 1 };
@@ -196,6 +226,24 @@ mod tests {
         for (stages, reason) in cases {
             let refused = resolve(&stages).unwrap_err().to_string();
             assert!(refused.contains(reason), "{refused}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_finished_before_can_be_read() {
+        let p = Phase::Processing;
+        let reading = |read| {
+            resolve(&[
+                named("probe", p, &[]),
+                named("plan", p, &["probe"]),
+                named("beside", p, &[]),
+                Named { reads: vec![read], ..named("encode", p, &["plan"]) },
+            ])
+        };
+
+        assert_eq!(reading("probe").unwrap()[3].reads, [0]);
+        for unfinished in ["beside", "encode"] {
+            assert!(matches!(reading(unfinished), Err(Invalid::ReadsUnneeded { .. })), "{unfinished}");
         }
     }
 

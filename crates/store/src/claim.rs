@@ -5,12 +5,13 @@ use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use crate::lane::{self, OpenLane};
 use crate::moves::{Moves, Words};
+use crate::results::Reading;
 use crate::task::{Loaded, TaskRow};
 use rules::lease::Terms;
 use rules::task::Command;
 use rules::{Fence, JobId, Millis, TaskId, Token, WorkerId};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use wire::{Assignment, Proof};
 
 /// How many tasks one claim may take.
@@ -29,7 +30,7 @@ WHERE lane_id = $1 AND queued_at IS NOT NULL AND queued_at <= $2
 ORDER BY priority DESC, queued_at, id LIMIT $3";
 
 const WORK: &str = "
-SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.timeout_ms, s.stall_ms,
+SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.reads, s.timeout_ms, s.stall_ms,
        s.expands IS NOT NULL AS has_inputs
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT)
 JOIN stage s ON s.job_id = r.job_id AND s.position = r.position";
@@ -52,6 +53,7 @@ struct WorkRow {
     name: String,
     kind: String,
     payload: String,
+    reads: String,
     timeout_ms: Option<i64>,
     stall_ms: Option<i64>,
     has_inputs: bool,
@@ -60,15 +62,24 @@ struct WorkRow {
 impl Store {
     /// Leases up to `max` READY tasks to `worker`: priority 10 first, then the oldest.
     pub async fn claim(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
-        again(|| self.claim_once(worker, max.min(MAX_BATCH))).await
+        let (mut assignments, reading) = again(|| self.claim_once(worker, max.min(MAX_BATCH))).await?;
+        if !reading.is_empty() {
+            let results = self.results(&reading).await?;
+            for assignment in &mut assignments {
+                let found = results.get(&(assignment.job, assignment.stage.clone()));
+                assignment.results = found.cloned().unwrap_or_default();
+            }
+        }
+        Ok(assignments)
     }
 
-    async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
+    /// Also returns which of the stages read others: what they read is fetched when the leases are safe.
+    async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<(Vec<Assignment>, Vec<Reading>)> {
         let mut tx = self.db.write(Step::Claim).await?;
         let lanes = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
         let rows = take(&mut tx, &lanes, max.into()).await?;
         if rows.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         tx.relax().await?;
         let work = stages_of(&mut tx, &rows).await?;
@@ -87,7 +98,8 @@ impl Store {
         }
         moves.save(&mut tx).await?;
         tx.commit().await?;
-        Ok(assignments)
+        let reading = work.values().map(WorkRow::reading).collect::<Result<Vec<_>>>()?;
+        Ok((assignments, reading.into_iter().filter(|stage| !stage.reads.is_empty()).collect()))
     }
 
     /// Whether a claim by `worker` would find anything now. Takes no lock.
@@ -125,12 +137,20 @@ impl Store {
             payload: serde_json::from_str(&stage.payload)?,
             segment: loaded.row.segment,
             input: input.map(|input| serde_json::from_str(input)).transpose()?,
+            results: BTreeMap::new(),
             attempt: loaded.task.attempts,
             max_attempts: loaded.task.max_attempts,
             lease_ms: self.options.lease.0,
             timeout_ms: stage.timeout_ms,
             stall_ms: stage.stall_ms,
         })
+    }
+}
+
+impl WorkRow {
+    fn reading(&self) -> Result<Reading> {
+        let reads = serde_json::from_str(&self.reads)?;
+        Ok(Reading { job: JobId(self.job_id), stage: self.name.clone(), reads })
     }
 }
 

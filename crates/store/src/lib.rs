@@ -6,8 +6,8 @@
 //! | who | files |
 //! | --- | --- |
 //! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`key`], [`log`] |
-//! | a worker | [`claim`], [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
-//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
+//! | a worker | [`claim`] (with `results`), [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
+//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`bury`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
 //!
 //! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
 //! task guards its executions until one is committed; from then on its job's does.
@@ -18,6 +18,7 @@
 pub mod archive;
 mod audit;
 pub mod batch;
+pub mod bury;
 pub mod cancel;
 pub mod claim;
 pub mod db;
@@ -41,6 +42,7 @@ mod plan;
 mod publish;
 pub mod recover;
 pub mod rerun;
+mod results;
 pub mod retry;
 mod rows;
 pub mod settle;

@@ -6,6 +6,7 @@ use crate::stage::StageRow;
 use rules::{JobId, Priority, TaskId, spec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::HashMap;
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct NewTask {
@@ -48,21 +49,48 @@ pub(crate) async fn insert_tasks(tx: &mut Tx, tasks: &[NewTask]) -> Result<()> {
 /// What a planning stage commits.
 #[derive(Deserialize)]
 struct Plan {
-    segments: Vec<Value>,
+    segments: Segments,
 }
 
-/// The segments a result lists, or what is wrong with it, in a person's words. Asked before the commit: a plan that
-/// cannot be expanded is never committed.
-pub(crate) fn segments(result: Option<&str>) -> Result<Vec<Value>, String> {
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a list of segments, or such a list for each stage by name")]
+enum Segments {
+    /// The same for every stage that the plan is for.
+    Of(Vec<Value>),
+    ByStage(HashMap<String, Vec<Value>>),
+}
+
+/// What is wrong with a result that is to be a plan, in a person's words. Asked before the commit: a plan that cannot
+/// be expanded is never committed.
+pub(crate) fn check(result: Option<&str>) -> Result<(), String> {
+    match read(result)? {
+        Segments::Of(segments) => check_many(segments.len()),
+        Segments::ByStage(stages) => stages.values().try_for_each(|segments| check_many(segments.len())),
+    }
+}
+
+fn read(result: Option<&str>) -> Result<Segments, String> {
     let result = result.ok_or("the plan is empty; it must be of the form {\"segments\": […]}")?;
     let plan: Plan = serde_json::from_str(result)
         .map_err(|error| format!("the plan is not of the form {{\"segments\": […]}}: {error}"))?;
-    match plan.segments.len() {
+    Ok(plan.segments)
+}
+
+fn check_many(segments: usize) -> Result<(), String> {
+    match segments {
         many if many > spec::MAX_SEGMENTS => {
             Err(format!("the plan has {many} segments; {} are allowed", spec::MAX_SEGMENTS))
         }
-        _ => Ok(plan.segments),
+        _ => Ok(()),
     }
+}
+
+/// The segments a plan lists for a stage. A stage it does not speak of has none.
+fn segments(result: Option<&str>, stage: &str) -> Result<Vec<Value>, String> {
+    Ok(match read(result)? {
+        Segments::Of(segments) => segments,
+        Segments::ByStage(mut stages) => stages.remove(stage).unwrap_or_default(),
+    })
 }
 
 /// Gives `stage` the tasks that the committed `result` lists.
@@ -74,7 +102,7 @@ pub(crate) async fn expand(
     max_attempts: i64,
 ) -> Result<()> {
     let job = JobId(stage.job_id);
-    let segments = segments(result).map_err(Error::Invalid)?;
+    let segments = segments(result, &stage.name).map_err(Error::Invalid)?;
     let (first, last) = TaskId::range(job);
     let (newest,): (i64,) = tx.query(LAST_TASK).bind(first).bind(last).one().await?;
     let begin = TaskId(newest + 1);
@@ -113,10 +141,19 @@ mod tests {
 
     #[test]
     fn a_plan_lists_its_segments() {
-        let listed = segments(Some(r#"{"segments": [1, {"from": 2}], "more": true}"#)).unwrap();
+        let listed = segments(Some(r#"{"segments": [1, {"from": 2}], "more": true}"#), "a").unwrap();
 
         assert_eq!(listed, [json!(1), json!({ "from": 2 })]);
-        assert!(segments(Some(r#"{"segments": []}"#)).unwrap().is_empty());
+        assert!(segments(Some(r#"{"segments": []}"#), "a").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_plan_for_several_stages_lists_the_segments_of_each() {
+        let plan = Some(r#"{"segments": {"encode": [1, 2], "audio": [3]}}"#);
+
+        assert_eq!(segments(plan, "encode").unwrap(), [1, 2]);
+        assert_eq!(segments(plan, "audio").unwrap(), [3]);
+        assert!(segments(plan, "subtitles").unwrap().is_empty());
     }
 
     #[test]
@@ -125,10 +162,10 @@ mod tests {
         for (result, reason) in [
             (None, "the plan is empty"),
             (Some("null"), "not of the form"),
-            (Some(r#"{"segments": 1}"#), "expected a sequence"),
+            (Some(r#"{"segments": 1}"#), "expected a list of segments"),
             (Some(too_many.as_str()), "100000 are allowed"),
         ] {
-            let refused = segments(result).unwrap_err();
+            let refused = check(result).unwrap_err();
             assert!(refused.contains(reason), "{refused}");
         }
     }

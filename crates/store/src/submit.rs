@@ -56,13 +56,13 @@ const ARCHIVED_BY_KEY: &str =
 const TAKE_BACK: &str = "DELETE FROM job WHERE id = $1";
 
 const INSERT_STAGES: &str = "
-INSERT INTO stage (job_id, position, name, phase, kind, payload, effect, needs, expands, is_plan, lane_id,
-                   is_optional, timeout_ms, stall_ms, is_expanded, is_released, first_task, tasks, open)
-SELECT r.job_id, r.position, r.name, r.phase, r.kind, r.payload, r.effect, r.needs, r.expands, r.is_plan, r.lane_id,
-       r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.first_task, r.tasks, r.tasks
+INSERT INTO stage (job_id, position, name, phase, kind, payload, effect, needs, reads, expands, is_plan,
+                   lane_id, is_optional, timeout_ms, stall_ms, is_expanded, is_released, first_task, tasks, open)
+SELECT r.job_id, r.position, r.name, r.phase, r.kind, r.payload, r.effect, r.needs, r.reads, r.expands, r.is_plan,
+       r.lane_id, r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.first_task, r.tasks, r.tasks
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, name TEXT, phase TEXT, kind TEXT, payload TEXT,
-     effect TEXT, needs TEXT, expands BIGINT, is_plan BOOLEAN, lane_id BIGINT, is_optional BOOLEAN, timeout_ms BIGINT, stall_ms BIGINT,
-     is_expanded BOOLEAN, first_task BIGINT, tasks BIGINT)";
+     effect TEXT, needs TEXT, reads TEXT, expands BIGINT, is_plan BOOLEAN, lane_id BIGINT, is_optional BOOLEAN,
+     timeout_ms BIGINT, stall_ms BIGINT, is_expanded BOOLEAN, first_task BIGINT, tasks BIGINT)";
 
 #[derive(Serialize)]
 struct StageInsert<'a> {
@@ -74,6 +74,7 @@ struct StageInsert<'a> {
     payload: String,
     effect: Option<String>,
     needs: String,
+    reads: String,
     expands: Option<i64>,
     is_plan: bool,
     lane_id: i64,
@@ -112,8 +113,7 @@ impl Store {
             let video =
                 job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
             let Some(id) = insert_job(&mut tx, job).await? else {
-                let id = existing(&mut tx, job, BY_KEY).await?.ok_or(Error::NotFound("job"))?;
-                submitted.push(Submitted::Existing(id));
+                submitted.push(Submitted::Existing(same_key(&mut tx, job).await?));
                 continue;
             };
             // Looked for only now: it may have been archived while the insert waited for its key.
@@ -183,6 +183,16 @@ async fn insert_job(tx: &mut Tx, job: &Checked<'_>) -> Result<Option<JobId>> {
     Ok(inserted.map(|(id,)| JobId(id)))
 }
 
+/// The job whose key was in the way. It may have been archived since: statements see what was committed before each.
+async fn same_key(tx: &mut Tx, job: &Checked<'_>) -> Result<JobId> {
+    for place in [BY_KEY, ARCHIVED_BY_KEY] {
+        if let Some(id) = existing(tx, job, place).await? {
+            return Ok(id);
+        }
+    }
+    Err(Error::NotFound("job"))
+}
+
 /// The job that was submitted under the same key before.
 async fn existing(tx: &mut Tx, job: &Checked<'_>, by_key: &'static str) -> Result<Option<JobId>> {
     let Some(key) = job.new.idempotency_key.as_deref() else { return Ok(None) };
@@ -232,6 +242,7 @@ impl<'a> Added<'a> {
                 payload: payload.to_string(),
                 effect: written.effect.as_ref().map(serde_json::to_string).transpose()?,
                 needs: serde_json::to_string(&resolved.needs)?,
+                reads: serde_json::to_string(&resolved.reads)?,
                 expands: resolved.expands.map(|plan| plan as i64),
                 is_plan: job.stages.iter().any(|stage| stage.expands == Some(position)),
                 lane_id,

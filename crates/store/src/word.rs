@@ -176,7 +176,7 @@ fn commit_one(
     let token = commit.proof.token;
     let result = commit.result.as_ref().map(ToString::to_string);
     let usage = Some(commit.usage);
-    let plan = if is_plan { plan::segments(result.as_deref()).map(drop) } else { Ok(()) };
+    let plan = if is_plan { plan::check(result.as_deref()) } else { Ok(()) };
     let publication = commit.publication.as_ref().map_or(Ok(()), |it| shelf.check(task.id, it));
     if let Err(reason) = plan.and(publication) {
         let fail = Command::Fail {

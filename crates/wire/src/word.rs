@@ -4,6 +4,7 @@ use rules::placement::Capabilities;
 use rules::{Fence, JobId, TaskId, Token, VideoId, WorkerId, failure, phase, task};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Names an execution and proves that the speaker holds it; goes with every later word about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -67,6 +68,10 @@ pub struct Assignment {
     pub segment: i64,
     /// What the plan says of this segment.
     pub input: Option<Value>,
+    /// What the stages that this one reads have committed, by their names, in order of segment; null for a task that
+    /// was given up. A plan comes without its segments.
+    #[serde(default)]
+    pub results: BTreeMap<String, Vec<Value>>,
     pub attempt: u32,
     pub max_attempts: u32,
     /// How long the lease lasts; to be renewed well before.

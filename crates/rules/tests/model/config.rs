@@ -99,7 +99,11 @@ pub struct Written {
 }
 
 pub fn stage(name: &'static str, phase: Phase, tasks: usize) -> Written {
-    Written { named: Named { name, phase, needs: vec![], expands: None }, tasks, is_optional: false }
+    Written {
+        named: Named { name, phase, needs: vec![], reads: vec![], expands: None },
+        tasks,
+        is_optional: false,
+    }
 }
 
 impl Written {

@@ -60,6 +60,7 @@ CREATE TABLE stage (
     payload      TEXT NOT NULL,
     effect       TEXT,
     needs        TEXT NOT NULL,
+    reads        TEXT NOT NULL,
     expands      BIGINT,
     is_plan      BOOLEAN NOT NULL,
     lane_id      BIGINT NOT NULL REFERENCES lane (id),

@@ -55,6 +55,7 @@ macro_rules! on_sqlite_alone {
 
 mod archive;
 mod bad_input;
+mod bury;
 mod cancel;
 mod claim;
 mod clock;
@@ -68,6 +69,7 @@ mod planner;
 mod pooler;
 mod recover;
 mod rerun;
+mod results;
 mod retry;
 mod schema;
 mod settle;

@@ -111,7 +111,7 @@ async fn a_plan_that_cannot_be_expanded_fails_its_task_for_good(world: &World) {
         (None, "the plan is empty"),
         (Some(json!([])), "not of the form"),
         (Some(json!({ "segment": [] })), "missing field `segments`"),
-        (Some(json!({ "segments": 3 })), "expected a sequence"),
+        (Some(json!({ "segments": 3 })), "expected a list of segments"),
     ] {
         let job = world.submit(planned()).await;
         let task = world.claim(worker).await;

@@ -29,6 +29,7 @@ impl Scene {
             payload,
             segment: 6,
             input: Some(json!({ "from": 0, "to": 6 })),
+            results: Default::default(),
             attempt: 2,
             max_attempts: 3,
             lease_ms: 60_000,

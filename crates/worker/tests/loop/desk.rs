@@ -261,6 +261,7 @@ impl Entry {
             payload: self.payload.clone(),
             segment: id.ordinal(),
             input: None,
+            results: Default::default(),
             attempt: self.task.attempts,
             max_attempts: self.task.max_attempts,
             lease_ms: LEASE.0,

@@ -1,0 +1,46 @@
+//! Speaking for the dead: who knows for sure that a worker is gone need not wait for its leases to run out.
+
+use crate::Store;
+use crate::error::Result;
+use rules::{Fence, TaskId, Token, failure};
+use wire::{Answer, Failure, Proof, Renewal, Usage};
+
+const HELD: &str = "
+SELECT task_id, fence, token, progress FROM execution
+WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS')
+ORDER BY task_id";
+
+impl Store {
+    /// Gives back, as a draining worker would, whatever is leased to anybody; how much that was. The caller must know
+    /// that no worker of this database is alive, as one does who holds the only lock to its folder.
+    pub async fn bury_all_workers(&self) -> Result<usize> {
+        let mut read = self.db.look().await?;
+        let held: Vec<(i64, i64, i64, i64)> = read.query(HELD).all().await?;
+        drop(read);
+        // A lease that ran out unnoticed can still be renewed, and only a live one be given back.
+        let renewals: Vec<Renewal> = held
+            .into_iter()
+            .map(|(task, fence, token, progress)| Renewal {
+                proof: Proof { task: TaskId(task), fence: Fence(fence), token: Token(token) },
+                progress: progress + 1,
+            })
+            .collect();
+        if renewals.is_empty() {
+            return Ok(0);
+        }
+        self.renew(&renewals).await?;
+        let given_back: Vec<Failure> = renewals.iter().map(|renewal| given_back(renewal.proof)).collect();
+        let answers = self.fail(&given_back).await?;
+        Ok(answers.iter().filter(|answer| **answer == Answer::Accepted).count())
+    }
+}
+
+fn given_back(proof: Proof) -> Failure {
+    Failure {
+        proof,
+        kind: failure::Kind::Drained,
+        message: "its worker is gone".into(),
+        usage: Usage::default(),
+        steps: Vec::new(),
+    }
+}

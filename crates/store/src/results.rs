@@ -1,0 +1,63 @@
+//! What committed tasks leave to the stages that read them.
+
+use crate::Store;
+use crate::db::Tx;
+use crate::error::Result;
+use rules::JobId;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+
+/// A stage, and the positions of those it reads.
+pub(crate) struct Reading {
+    pub job: JobId,
+    pub stage: String,
+    pub reads: Vec<i64>,
+}
+
+/// By the name of the stage that was read, in order of segment.
+pub(crate) type Results = BTreeMap<String, Vec<Value>>;
+
+const STAGE: &str = "
+SELECT name, is_plan, first_task, tasks FROM stage WHERE job_id = $1 AND position = $2";
+
+const RESULTS: &str = "
+SELECT e.result FROM task t
+LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence AND e.committed_at IS NOT NULL
+WHERE t.id BETWEEN $1 AND $2
+ORDER BY t.id";
+
+impl Store {
+    /// What each of these stages reads. All of it is committed, so no lock is needed.
+    pub(crate) async fn results(&self, reading: &[Reading]) -> Result<HashMap<(JobId, String), Results>> {
+        let mut tx = self.db.look().await?;
+        let mut found = HashMap::new();
+        for stage in reading {
+            let mut results = Results::new();
+            for position in &stage.reads {
+                let (name, values) = read(&mut tx, stage.job, *position).await?;
+                results.insert(name, values);
+            }
+            found.insert((stage.job, stage.stage.clone()), results);
+        }
+        Ok(found)
+    }
+}
+
+async fn read(tx: &mut Tx, job: JobId, position: i64) -> Result<(String, Vec<Value>)> {
+    type Row = (String, bool, Option<i64>, i64);
+    let (name, is_plan, first, tasks): Row = tx.query(STAGE).bind(job).bind(position).one().await?;
+    let first = first.unwrap_or_default();
+    let rows: Vec<(Option<String>,)> = tx.query(RESULTS).bind(first).bind(first + tasks - 1).all().await?;
+    let values =
+        rows.into_iter().map(|(result,)| value(result.as_deref(), is_plan)).collect::<Result<_>>()?;
+    Ok((name, values))
+}
+
+/// Each task has its own piece of the plan's list as its input; the whole of it would be long, and told to each.
+fn value(result: Option<&str>, is_plan: bool) -> Result<Value> {
+    let mut value: Value = serde_json::from_str(result.unwrap_or("null"))?;
+    if let (true, Some(plan)) = (is_plan, value.as_object_mut()) {
+        plan.remove("segments");
+    }
+    Ok(value)
+}
