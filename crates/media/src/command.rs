@@ -1,0 +1,180 @@
+//! Command lines of ffmpeg. Each is a whole command, the program's name first; none goes through a shell.
+
+use crate::encoder::{self, words};
+use crate::picture;
+use crate::plan::{AAC_FRAME, AUDIO_RATE, AudioTrack, Picture, Piece, Plan, SubtitleTrack, Thumbnails};
+use crate::probe::input;
+use crate::source::Video;
+
+/// A track comes out as one fragmented file; [`crate::mp4`] cuts it into segments. The trailer would only index it.
+const FRAGMENTED: &str = "+cmaf+frag_keyframe+skip_sidx+skip_trailer";
+
+/// Says how far it is on standard output, complains on standard error, and asks nobody anything.
+fn ffmpeg() -> Vec<String> {
+    words(["ffmpeg", "-nostdin", "-hide_banner", "-nostats", "-v", "warning", "-progress", "pipe:1", "-y"])
+}
+
+/// Encodes one piece: `NAME.mp4` for each rung.
+pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, source: &str) -> Vec<String> {
+    let chunk = &piece.chunk;
+    let mut args = ffmpeg();
+    args.extend(encoder::device(picture.manner.family));
+    args.extend(words(["-threads", &picture.manner.threads.to_string(), "-copyts"]));
+    if let Some(seconds) = picture::seek(video, chunk.first_frame) {
+        args.extend(words(["-seek_timestamp", "1", "-noaccurate_seek", "-ss", &format!("{seconds:.6}")]));
+    }
+    args.extend(input::arguments(source));
+    let rungs: Vec<_> = picture.rungs_of(piece.codec).collect();
+    let sizes: Vec<_> = rungs.iter().map(|rung| (rung.width, rung.height)).collect();
+    let Some(&(width, height)) = sizes.first() else { return args };
+    let graph = format!(
+        "{},{}[v];{}",
+        picture::frames(video, chunk.first_frame, chunk.end_frame),
+        picture::prepare(video, width, height),
+        picture::cascade(&sizes, encoder::upload(plan.settings.encoder)),
+    );
+    let threads = picture.manner.threads.to_string();
+    args.extend(words(["-filter_complex_threads", &threads, "-filter_complex", &graph]));
+    for (at, rung) in rungs.into_iter().enumerate() {
+        args.extend(words(["-map", &format!("[r{at}]")]));
+        args.extend(encoder::arguments(rung, &picture.manner));
+        args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
+        args.extend(words(["-movflags", FRAGMENTED, "-f", "mp4", &format!("{}.mp4", rung.name)]));
+    }
+    args
+}
+
+/// Packets that AAC's encoder puts before the first that is heard.
+pub const PRIMING: u64 = 1;
+
+/// Encodes one track of sound, whole, exactly as long as the picture: `NAME.mp4`.
+pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
+    let layout = if track.channels > 2 { "5.1" } else { "stereo" };
+    let samples = track.packets * u64::from(AAC_FRAME);
+    let filter = format!(
+        "asetpts=PTS-({zero:.6})/TB,aresample={AUDIO_RATE}:async=1:first_pts=0,\
+         aformat=sample_fmts=fltp:channel_layouts={layout},apad,atrim=end_sample={samples}",
+        zero = plan.source.zero(),
+    );
+    let mut args = ffmpeg();
+    args.extend(words(["-copyts", "-vn", "-sn", "-dn"]));
+    args.extend(input::arguments(source));
+    args.extend(words(["-map", &format!("0:{}", track.stream), "-af", &filter]));
+    args.extend(words(["-c:a", "aac", "-b:a", &format!("{}k", track.kbps), "-threads", "1"]));
+    args.extend(words(["-map_metadata", "-1", "-frag_duration", "5000000"]));
+    args.extend(words([
+        "-movflags",
+        "+cmaf+skip_sidx+skip_trailer",
+        "-f",
+        "mp4",
+        &format!("{}.mp4", track.name),
+    ]));
+    args
+}
+
+/// Writes one track of text as WebVTT on the file's own clock: `NAME.vtt`.
+pub fn subtitles(track: &SubtitleTrack, source: &str) -> Vec<String> {
+    let mut args = ffmpeg();
+    args.extend(words(["-copyts", "-vn", "-an", "-dn"]));
+    args.extend(input::arguments(source));
+    args.extend(words([
+        "-map",
+        &format!("0:{}", track.stream),
+        "-f",
+        "webvtt",
+        &format!("{}.vtt", track.name),
+    ]));
+    args
+}
+
+/// Sheets of small pictures, `sprite-1.jpg` and on, and `poster.jpg`, all from the pictures that stand alone.
+pub fn thumbnails(thumbnails: &Thumbnails, video: &Video, source: &str) -> Vec<String> {
+    let Thumbnails { seconds, count, width, height, columns, rows } = thumbnails;
+    let (poster_width, poster_height) = poster_size(video);
+    let poster = count / 10;
+    let graph = format!(
+        "[0:{stream}]setpts=PTS-({first}){deinterlaced},fps=1/{seconds}:start_time=0:round=up,\
+         tpad=stop_mode=clone:stop={count},trim=end_frame={count},{prepared},split=2[s][p];\
+         [s]scale={width}:{height},setsar=1,tile={columns}x{rows}[sheet];\
+         [p]select='eq(n\\,{poster})'[poster]",
+        stream = video.stream,
+        first = video.timing.first,
+        deinterlaced = if video.is_interlaced { ",bwdif=mode=send_frame:deint=interlaced" } else { "" },
+        prepared = picture::prepare(video, poster_width, poster_height),
+    );
+    let mut args = ffmpeg();
+    args.extend(words(["-threads", "1", "-skip_frame", "nokey", "-copyts", "-an", "-sn", "-dn"]));
+    args.extend(input::arguments(source));
+    args.extend(words(["-filter_complex_threads", "1", "-filter_complex", &graph]));
+    args.extend(words(["-map", "[sheet]", "-fps_mode", "passthrough", "-q:v", "5", "-pix_fmt", "yuvj420p"]));
+    args.extend(words(["-f", "image2", "sprite-%d.jpg"]));
+    args.extend(words(["-map", "[poster]", "-fps_mode", "passthrough", "-frames:v", "1", "-q:v", "3"]));
+    args.extend(words(["-pix_fmt", "yuvj420p", "-f", "image2", "-update", "1", "poster.jpg"]));
+    args
+}
+
+fn poster_size(video: &Video) -> (u32, u32) {
+    let scale = (1280.0 / f64::from(video.width.max(video.height).max(1))).min(1.0);
+    let even = |side: u32| ((f64::from(side) * scale / 2.0).round() as u32 * 2).max(2);
+    (even(video.width), even(video.height))
+}
+
+/// One plain file of a video and a sound playlist, nothing encoded again: `video.mp4`.
+pub fn progressive(video: Option<&str>, audio: Option<&str>) -> Vec<String> {
+    let mut args = ffmpeg();
+    for playlist in [video, audio].into_iter().flatten() {
+        args.extend(words([
+            "-protocol_whitelist",
+            "file",
+            "-allowed_extensions",
+            "ALL",
+            "-i",
+            &format!("file:{playlist}"),
+        ]));
+    }
+    args.extend(words(["-c", "copy", "-movflags", "+faststart", "-f", "mp4", "video.mp4"]));
+    args
+}
+
+/// What the whole plan comes to as one command: one decoding, every rung and track. For comparing.
+pub fn whole(plan: &Plan, source: &str) -> Vec<String> {
+    let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
+        return plan.audio.first().map(|track| audio(plan, track, source)).unwrap_or_default();
+    };
+    let mut args = ffmpeg();
+    args.push("-copyts".into());
+    args.extend(input::arguments(source));
+    let mut graph = Vec::new();
+    for codec in &plan.settings.codecs {
+        let sizes: Vec<_> = picture.rungs_of(*codec).map(|rung| (rung.width, rung.height)).collect();
+        let Some(&(width, height)) = sizes.first() else { continue };
+        let frames = picture::frames(video, 0, picture.frames);
+        let cascade = picture::cascade(&sizes, encoder::upload(plan.settings.encoder));
+        let own = |pad: &str| format!("[{codec}{pad}");
+        let cascade = cascade.replace("[r", &own("r")).replace("[c", &own("c")).replace("[u", &own("u"));
+        let cascade = cascade.replace("[v]", &own("v]"));
+        graph.push(format!("{frames},{}{};{cascade}", picture::prepare(video, width, height), own("v]")));
+    }
+    args.extend(words(["-filter_complex", &graph.join(";")]));
+    for codec in &plan.settings.codecs {
+        for (at, rung) in picture.rungs_of(*codec).enumerate() {
+            args.extend(words(["-map", &format!("[{codec}r{at}]")]));
+            args.extend(default_threads(encoder::arguments(rung, &picture.manner)));
+            args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
+            args.extend(words(["-movflags", FRAGMENTED, "-f", "mp4", &format!("{}.mp4", rung.name)]));
+        }
+    }
+    for track in &plan.audio {
+        let layout = if track.channels > 2 { "6" } else { "2" };
+        args.extend(words(["-map", &format!("0:{}", track.stream), "-c:a", "aac", "-ac", layout]));
+        args.extend(words(["-ar", "48000", "-b:a", &format!("{}k", track.kbps)]));
+        args.extend(words(["-movflags", FRAGMENTED, "-f", "mp4", &format!("audio-{}.mp4", track.name)]));
+    }
+    args
+}
+
+/// Leaves the number of threads to the encoder, as somebody who types the command would.
+fn default_threads(args: Vec<String>) -> Vec<String> {
+    let Some(at) = args.iter().position(|arg| arg == "-threads") else { return args };
+    args.iter().take(at).chain(args.iter().skip(at + 2)).cloned().collect()
+}

@@ -1,0 +1,78 @@
+//! From the file's pictures to what is encoded: on the grid, upright, progressive, in standard range, in every size.
+
+use crate::source::{DynamicRange, Video};
+
+/// Frames `first..end` of the grid, counted from 0 again. A frame's number is its time after `fps`, so cutting by number
+/// is exact wherever a seek has landed.
+pub fn frames(video: &Video, first: u64, end: u64) -> String {
+    let timing = &video.timing;
+    let mut filters = vec![format!("[0:{}]setpts=PTS-({})", video.stream, timing.first)];
+    if video.is_interlaced {
+        filters.push("bwdif=mode=send_frame:deint=interlaced".into());
+    }
+    filters.push(format!("fps={}:start_time={:.6}", timing.rate, first as f64 / timing.rate.to_f64()));
+    // The frame that is held, and one or two that a decoder may owe at a broken end.
+    let spare = if end == timing.frames { timing.held + 2 } else { 0 };
+    if spare > 0 {
+        filters.push(format!("tpad=stop_mode=clone:stop={spare}"));
+    }
+    filters.push(format!("trim=start_pts={first}:end_pts={end}"));
+    filters.push(format!("setpts=PTS-{first}"));
+    filters.join(",")
+}
+
+/// Where to seek so that every frame from number `first` on can be decoded, in seconds on the file's own clock; `None` is
+/// its beginning.
+pub fn seek(video: &Video, first: u64) -> Option<f64> {
+    let timing = &video.timing;
+    if first == 0 || !timing.can_seek {
+        return None;
+    }
+    let frame = 1.0 / timing.rate.to_f64();
+    // Half a frame for the grid's rounding, and one for `fps`, which may show the frame before.
+    let margin = timing.reorder_seconds + 1.5 * frame;
+    Some(timing.first_seconds() + first as f64 * frame - margin)
+}
+
+/// To standard range and the largest size at once: what comes after is cheap.
+pub fn prepare(video: &Video, width: u32, height: u32) -> String {
+    match video.color.range {
+        DynamicRange::Sdr => {
+            format!("scale={width}:{height}:flags=bicubic:out_range=tv,setsar=1,format=yuv420p")
+        }
+        DynamicRange::Pq | DynamicRange::Hlg => tone_map(video, width, height),
+    }
+}
+
+/// HDR is linear light in 32 bits for as short as can be.
+fn tone_map(video: &Video, width: u32, height: u32) -> String {
+    let transfer = match video.color.range {
+        DynamicRange::Hlg => "arib-std-b67",
+        DynamicRange::Pq | DynamicRange::Sdr => "smpte2084",
+    };
+    format!(
+        "zscale=w={width}:h={height}:tin={transfer}:min=bt2020nc:pin=bt2020:rin=tv:t=linear:npl=100,format=gbrpf32le,\
+         zscale=p=bt709,tonemap=tonemap=hable:desat=0,zscale=t=bt709:m=bt709:r=tv,setsar=1,format=yuv420p"
+    )
+}
+
+/// Each size from the next larger one, largest first: `[v]` in, `[r0]`, `[r1]` … out.
+pub fn cascade(sizes: &[(u32, u32)], last: Option<&str>) -> String {
+    let last = last.map(|filter| format!("{filter},")).unwrap_or_default();
+    let mut graph = Vec::new();
+    for (at, (width, height)) in sizes.iter().enumerate() {
+        let from = if at == 0 { "[v]".into() } else { format!("[c{at}]") };
+        // The first is prepared at its size.
+        let scale = if at == 0 {
+            String::new()
+        } else {
+            format!("scale={width}:{height}:flags=bicubic,setsar=1,")
+        };
+        graph.push(match at + 1 < sizes.len() {
+            true if last.is_empty() => format!("{from}{scale}split=2[r{at}][c{}]", at + 1),
+            true => format!("{from}{scale}split=2[u{at}][c{}];[u{at}]{last}null[r{at}]", at + 1),
+            false => format!("{from}{scale}{last}null[r{at}]"),
+        });
+    }
+    graph.join(";")
+}

@@ -1,0 +1,344 @@
+//! The plan: everything that is decided before a frame is encoded, so that tasks need only follow it.
+
+use crate::encoder::{Codec, Manner};
+use crate::ladder::{self, Rung, Skipped};
+use crate::ratio::Ratio;
+use crate::settings::Settings;
+use crate::source::{Audio, Source};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub source: Source,
+    pub settings: Settings,
+    /// What there is to see, if there is.
+    pub picture: Option<Picture>,
+    pub audio: Vec<AudioTrack>,
+    pub subtitles: Vec<SubtitleTrack>,
+    pub thumbnails: Option<Thumbnails>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Picture {
+    pub rungs: Vec<Rung>,
+    pub skipped: Vec<Skipped>,
+    pub manner: Manner,
+    /// Ticks a second, and ticks a frame: a frame's time is a whole number of them.
+    pub timescale: u32,
+    pub frame_ticks: u32,
+    pub frames: u64,
+    /// In a segment; the last one may have fewer.
+    pub segment_frames: u32,
+    /// Whole segments each; they are encoded independently of each other.
+    pub chunks: Vec<Chunk>,
+}
+
+/// A run of frames that one task encodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    pub number: u32,
+    pub first_frame: u64,
+    /// The first frame that is not its own.
+    pub end_frame: u64,
+    pub first_segment: u32,
+}
+
+/// What one encoding task does: a chunk, in all rungs of a codec, from one decoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    pub chunk: Chunk,
+    pub codec: Codec,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AudioTrack {
+    /// Unique within a plan, and the name of its folder.
+    pub name: String,
+    pub stream: u32,
+    pub language: String,
+    /// For people.
+    pub title: String,
+    pub is_default: bool,
+    pub channels: u16,
+    pub kbps: u32,
+    /// Packets of [`AAC_FRAME`] samples at [`AUDIO_RATE`].
+    pub packets: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubtitleTrack {
+    pub name: String,
+    pub stream: u32,
+    pub language: String,
+    pub title: String,
+    pub is_default: bool,
+    pub is_forced: bool,
+}
+
+/// A contact sheet or several, of pictures taken at even intervals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Thumbnails {
+    pub seconds: f64,
+    pub count: u32,
+    pub width: u32,
+    pub height: u32,
+    pub columns: u32,
+    pub rows: u32,
+}
+
+pub const AUDIO_RATE: u32 = 48_000;
+pub const AAC_FRAME: u32 = 1024;
+
+/// Shorter chunks cost more than they gain: each begins with decoding up to its first frame and with an encoder that
+/// knows nothing yet.
+const LEAST_CHUNK_SECONDS: f64 = 12.0;
+/// Longer ones lose more to a crash, and leave slots idle at the end.
+const MOST_CHUNK_SECONDS: f64 = 36.0;
+/// How many chunks each slot is to have where the video is long enough.
+const CHUNKS_PER_SLOT: f64 = 4.0;
+
+pub fn make(source: Source, settings: Settings) -> Plan {
+    let picture = source.video.as_ref().map(|video| {
+        let timing = &video.timing;
+        let (rungs, skipped) =
+            ladder::choose(&settings.rungs, video.width, video.height, timing.rate, &settings.codecs);
+        let gop = (timing.rate.to_f64() * settings.gop_seconds).round().max(1.0) as u32;
+        let segment_frames = gop * (settings.segment_seconds / settings.gop_seconds).round().max(1.0) as u32;
+        let lengths =
+            chunk_lengths(timing.frames, timing.rate, segment_frames, settings.parallel, timing.can_seek);
+        let threads = settings.parallel.div_ceil(lengths.len().max(1) as u32).min(16);
+        let (timescale, frame_ticks) = ticks(timing.rate);
+        let preset = settings.preset.clone();
+        Picture {
+            rungs,
+            skipped,
+            manner: Manner { family: settings.encoder, preset, gop, rate: timing.rate, threads },
+            timescale,
+            frame_ticks,
+            frames: timing.frames,
+            segment_frames,
+            chunks: chunks(&lengths, timing.frames, segment_frames),
+        }
+    });
+    let audio = audio_tracks(&source, settings.surround);
+    let subtitles = subtitle_tracks(&source);
+    let thumbnails = settings.thumbnails.then(|| thumbnails(&source)).flatten();
+    Plan { source, settings, picture, audio, subtitles, thumbnails }
+}
+
+impl Plan {
+    /// Of the output, in seconds.
+    pub fn duration(&self) -> f64 {
+        self.source.duration()
+    }
+
+    pub fn pieces(&self) -> Vec<Piece> {
+        let Some(picture) = &self.picture else { return Vec::new() };
+        let of_codec = |&codec| picture.chunks.iter().map(move |&chunk| Piece { chunk, codec });
+        self.settings.codecs.iter().flat_map(of_codec).collect()
+    }
+
+    /// Where segments end, in seconds: of picture and sound alike.
+    pub fn boundaries(&self) -> Vec<f64> {
+        match &self.picture {
+            Some(picture) => picture.boundaries(),
+            None => {
+                let (length, duration) = (self.settings.segment_seconds, self.duration());
+                let inner =
+                    (1..).map(|n| f64::from(n) * length).take_while(|end| *end < duration - length / 2.0);
+                inner.chain([duration]).collect()
+            }
+        }
+    }
+}
+
+impl Picture {
+    pub fn rungs_of(&self, codec: Codec) -> impl Iterator<Item = &Rung> {
+        self.rungs.iter().filter(move |rung| rung.codec == codec)
+    }
+
+    pub fn segments(&self) -> u64 {
+        self.frames.div_ceil(self.segment_frames.into())
+    }
+
+    fn boundaries(&self) -> Vec<f64> {
+        let rate = self.manner.rate.to_f64();
+        let end = |segment: u64| (segment * u64::from(self.segment_frames)).min(self.frames);
+        (1..=self.segments()).map(|segment| end(segment) as f64 / rate).collect()
+    }
+}
+
+impl Chunk {
+    pub fn frames(&self) -> u64 {
+        self.end_frame - self.first_frame
+    }
+}
+
+/// Fine enough that players' rounding cannot be seen, and exact.
+fn ticks(rate: Ratio) -> (u32, u32) {
+    let factor = 10_000u32.div_ceil(rate.num);
+    (rate.num * factor, rate.den * factor)
+}
+
+/// How many segments each chunk has: as even as can be, and so many chunks that all slots end together.
+fn chunk_lengths(frames: u64, rate: Ratio, segment_frames: u32, parallel: u32, can_seek: bool) -> Vec<u64> {
+    let segments = frames.div_ceil(segment_frames.into()).max(1);
+    let segment = f64::from(segment_frames) / rate.to_f64();
+    let (seconds, slots) = (segment * segments as f64, f64::from(parallel));
+    let wanted = (seconds / (slots * CHUNKS_PER_SLOT)).clamp(LEAST_CHUNK_SECONDS, MOST_CHUNK_SECONDS);
+    let most = (seconds / LEAST_CHUNK_SECONDS).max(1.0);
+    let rounds = (seconds / wanted / slots).ceil().max(1.0);
+    let most_rounds = (most / slots).floor();
+    // Whole rounds for all slots where there is enough for one; a short video has as many chunks as are worth it.
+    let chunks = if most_rounds >= 1.0 { rounds.min(most_rounds) * slots } else { most.floor() };
+    let chunks = if can_seek { (chunks as u64).clamp(1, segments) } else { 1 };
+    (0..chunks).map(|at| segments * (at + 1) / chunks - segments * at / chunks).collect()
+}
+
+fn chunks(lengths: &[u64], frames: u64, segment_frames: u32) -> Vec<Chunk> {
+    let mut first_segment = 0;
+    let chunk = |(number, length): (usize, &u64)| {
+        let first = first_segment;
+        first_segment += length;
+        Chunk {
+            number: number as u32,
+            first_frame: first * u64::from(segment_frames),
+            end_frame: (first_segment * u64::from(segment_frames)).min(frames),
+            first_segment: first as u32,
+        }
+    };
+    lengths.iter().enumerate().map(chunk).collect()
+}
+
+/// Stereo of each track, always; and the track as it is where it has more and that is asked for.
+fn audio_tracks(source: &Source, surround: bool) -> Vec<AudioTrack> {
+    let packets = (source.duration() * f64::from(AUDIO_RATE) / f64::from(AAC_FRAME)).round().max(1.0) as u64;
+    let default = source.audio.iter().position(|audio| audio.is_default).unwrap_or(0);
+    let mut tracks: Vec<AudioTrack> = Vec::new();
+    for (at, audio) in source.audio.iter().enumerate() {
+        let mut add = |channels: u16, kbps: u32, suffix: &str| {
+            let name =
+                unique(&format!("{}{suffix}", audio.language), tracks.iter().map(|track| &*track.name));
+            let title =
+                unique(&format!("{}{suffix}", title(audio)), tracks.iter().map(|track| &*track.title));
+            tracks.push(AudioTrack {
+                name,
+                stream: audio.stream,
+                language: audio.language.clone(),
+                title,
+                is_default: at == default && suffix.is_empty(),
+                channels,
+                kbps,
+                packets,
+            });
+        };
+        add(2, 128, "");
+        if surround && audio.channels > 2 {
+            add(6, 384, "-surround");
+        }
+    }
+    tracks
+}
+
+fn title(audio: &Audio) -> String {
+    audio.title.clone().filter(|title| !title.trim().is_empty()).unwrap_or_else(|| audio.language.clone())
+}
+
+fn subtitle_tracks(source: &Source) -> Vec<SubtitleTrack> {
+    let mut tracks: Vec<SubtitleTrack> = Vec::new();
+    for subtitle in source.subtitles.iter().filter(|subtitle| subtitle.is_text) {
+        let named = subtitle.title.clone().filter(|title| !title.trim().is_empty());
+        let title = unique(
+            &named.unwrap_or_else(|| subtitle.language.clone()),
+            tracks.iter().map(|track| &*track.title),
+        );
+        tracks.push(SubtitleTrack {
+            name: unique(&subtitle.language, tracks.iter().map(|track| &*track.name)),
+            stream: subtitle.stream,
+            language: subtitle.language.clone(),
+            title,
+            is_default: subtitle.is_default,
+            is_forced: subtitle.is_forced,
+        });
+    }
+    tracks
+}
+
+/// `wanted`, with a number behind it where others had the same.
+fn unique<'a>(wanted: &str, taken: impl Iterator<Item = &'a str>) -> String {
+    let taken: Vec<&str> = taken.collect();
+    let numbered = (2..).map(|n| format!("{wanted}-{n}"));
+    let mut names = std::iter::once(wanted.to_owned()).chain(numbered);
+    names.find(|name| !taken.contains(&name.as_str())).unwrap_or_default()
+}
+
+/// The longer side of a small picture.
+const THUMBNAIL_SIDE: u32 = 160;
+const MOST_THUMBNAILS: f64 = 200.0;
+
+fn thumbnails(source: &Source) -> Option<Thumbnails> {
+    let video = source.video.as_ref()?;
+    let seconds = (source.duration() / MOST_THUMBNAILS).ceil().max(2.0);
+    let count = (source.duration() / seconds).ceil().max(1.0) as u32;
+    let scale = f64::from(THUMBNAIL_SIDE) / f64::from(video.width.max(video.height).max(1));
+    let even = |side: u32| ((f64::from(side) * scale / 2.0).round() as u32 * 2).max(2);
+    let columns = count.min(10);
+    let rows = count.div_ceil(columns).min(10);
+    Some(Thumbnails { seconds, count, width: even(video.width), height: even(video.height), columns, rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R25: Ratio = Ratio { num: 25, den: 1 };
+
+    fn lengths(seconds: u64, parallel: u32) -> Vec<u64> {
+        chunk_lengths(seconds * 25, R25, 150, parallel, true)
+    }
+
+    #[test]
+    fn chunks_cover_every_frame_once_in_whole_segments() {
+        for frames in [1, 149, 150, 151, 1000, 12_345, 540_000] {
+            for parallel in [1, 2, 8, 64] {
+                let lengths = chunk_lengths(frames, R25, 150, parallel, true);
+                let chunks = chunks(&lengths, frames, 150);
+
+                assert_eq!((chunks[0].first_frame, chunks[chunks.len() - 1].end_frame), (0, frames));
+                for pair in chunks.windows(2) {
+                    assert_eq!(pair[0].end_frame, pair[1].first_frame);
+                    assert_eq!(pair[1].first_frame, u64::from(pair[1].first_segment) * 150);
+                }
+                assert!(chunks.iter().all(|chunk| chunk.frames() > 0));
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_are_neither_too_short_nor_too_long_and_all_slots_end_together() {
+        assert_eq!(lengths(5, 2), [1], "a short clip is one piece");
+        assert_eq!(lengths(24, 2), [2, 2]);
+        assert_eq!(lengths(60, 2).len(), 4, "a multiple of the slots");
+        let hour = lengths(3600, 2);
+        assert!(hour.iter().all(|segments| (4..=6).contains(segments)), "{hour:?}");
+        assert_eq!(lengths(3600, 64).len(), 256, "a fleet gets many");
+    }
+
+    #[test]
+    fn what_cannot_be_entered_in_the_middle_is_one_chunk() {
+        assert_eq!(chunk_lengths(100_000, R25, 150, 8, false).len(), 1);
+    }
+
+    #[test]
+    fn a_frame_is_a_whole_number_of_ticks() {
+        assert_eq!(ticks(Ratio { num: 30000, den: 1001 }), (30000, 1001));
+        assert_eq!(ticks(R25), (10000, 400));
+        assert_eq!(ticks(Ratio { num: 1, den: 1 }), (10000, 10000));
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        assert_eq!(unique("en", ["de"].into_iter()), "en");
+        assert_eq!(unique("en", ["en", "en-2"].into_iter()), "en-3");
+    }
+}
