@@ -8,5 +8,7 @@
 //! | [`source`] | a video file as Vodmill understands it; [`probe`] finds it out, [`timeline`] from the times of its frames |
 
 pub mod manifest;
+pub mod probe;
 pub mod ratio;
 pub mod source;
+pub mod timeline;

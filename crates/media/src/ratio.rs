@@ -37,6 +37,33 @@ impl Ratio {
     }
 }
 
+impl Ratio {
+    /// The fraction with the smallest terms from `low` to `high`, if it fits.
+    pub fn simplest_between(low: f64, high: f64) -> Option<Self> {
+        if !(low > 0.0 && low <= high && high.is_finite()) {
+            return None;
+        }
+        // The continued fraction, as far as both ends share it: each step keeps the two last convergents.
+        let (mut low, mut high) = (low, high);
+        let (mut before, mut last) = ((0.0, 1.0), (1.0, 0.0));
+        for _ in 0..40 {
+            let whole = low.floor();
+            let found = whole == low || whole + 1.0 <= high;
+            let term = if whole == low { whole } else { whole + f64::from(u8::from(found)) };
+            (before, last) = (last, (term * last.0 + before.0, term * last.1 + before.1));
+            let (num, den): (f64, f64) = last;
+            if num.max(den) > f64::from(u32::MAX) {
+                return None;
+            }
+            if found {
+                return Ratio::new(num as u32, den as u32);
+            }
+            (low, high) = (1.0 / (high - whole), 1.0 / (low - whole));
+        }
+        None
+    }
+}
+
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -87,6 +114,24 @@ mod tests {
         }
         for wrong in ["", "0/1", "1/0", "-1/2", "a/b", "1/2/3"] {
             assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_simplest_fraction_of_a_range_is_found() {
+        for (low, high, num, den) in [
+            (29.9, 30.1, 30, 1),
+            (23.49, 23.51, 47, 2),
+            (0.3, 0.35, 1, 3),
+            (29.96, 29.98, 899, 30),
+            (2.0, 2.0, 2, 1),
+        ] {
+            let found = Ratio::simplest_between(low, high).unwrap();
+            assert!(found.to_f64() >= low && found.to_f64() <= high, "{found}");
+            assert!(found.den <= den, "{found} is not as simple as {num}/{den}");
+        }
+        for (low, high) in [(0.0, 1.0), (2.0, 1.0), (f64::NAN, 1.0), (1.0, f64::INFINITY), (1e300, 2e300)] {
+            assert_eq!(Ratio::simplest_between(low, high), None);
         }
     }
 

@@ -9,6 +9,9 @@ pub struct Source {
     /// ffprobe's name of the container, such as `mov,mp4,m4a,3gp,3g2,mj2`.
     pub container: String,
     pub bytes: u64,
+    /// Where the file as a whole begins on its own clock, in seconds: what `-ss` counts from.
+    #[serde(default)]
+    pub start: f64,
     pub video: Option<Video>,
     pub audio: Vec<Audio>,
     pub subtitles: Vec<Subtitle>,
