@@ -6,8 +6,10 @@
 //! | file | what |
 //! | --- | --- |
 //! | [`source`] | a video file as Vodmill understands it; [`probe`] finds it out, [`timeline`] from the times of its frames |
+//! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
 
 pub mod manifest;
+pub mod mp4;
 pub mod probe;
 pub mod ratio;
 pub mod source;

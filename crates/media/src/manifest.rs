@@ -23,7 +23,18 @@ pub struct Track {
     pub timescale: u32,
     pub shape: Shape,
     pub init: Artifact,
+    /// Where an encoder chose other parameters for a later run of segments: rare, and empty else. In order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later_inits: Vec<LaterInit>,
     pub segments: Vec<Segment>,
+}
+
+/// An init segment that takes the place of the one before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaterInit {
+    /// The number of the first segment it is for.
+    pub from: u32,
+    pub file: Artifact,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
