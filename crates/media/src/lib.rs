@@ -7,9 +7,12 @@
 //! | --- | --- |
 //! | [`source`] | a video file as Vodmill understands it; [`probe`] finds it out, [`timeline`] from the times of its frames |
 //! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
+//! | [`playlist`], [`master`], [`dash`] | what players are told of them: HLS for a track, HLS for all of them, and DASH |
 
 pub mod manifest;
+pub mod master;
 pub mod mp4;
+pub mod playlist;
 pub mod probe;
 pub mod ratio;
 pub mod source;

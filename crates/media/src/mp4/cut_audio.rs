@@ -38,7 +38,7 @@ pub fn cut_audio(file: &Path, folder: &Path, cut: &CutAudio) -> Result<manifest:
         shape: Shape::Audio { channels, sample_rate },
         init,
         later_inits: Vec::new(),
-        segments: write_segments(&mut reader, &place, &packets, &cut.bounds(track.timescale))?,
+        segments: write_segments(&mut reader, &place, &packets, &cut.inner_bounds(track.timescale))?,
     })
 }
 
@@ -72,20 +72,15 @@ fn write_segments(
 ) -> Result<Vec<manifest::Segment>, Error> {
     let mut done = Vec::new();
     let (mut start, mut rest) = (0, packets);
-    for number in 0.. {
-        let bound = bounds.get(number as usize).copied();
-        let count = bound.map_or(rest.len(), |bound| nearest(rest, start, bound));
-        let (own, after) = rest.split_at(count);
-        if !own.is_empty() {
-            let mut segment = place.begin_segment(done.len() as u32, start)?;
-            segment.add(reader, own, done.len() as u32 + 1, own[0].cts)?;
-            start = segment.end();
-            done.push(segment.finish()?);
-        }
+    for bound in bounds.iter().copied().chain([u64::MAX]) {
+        let (own, after) = rest.split_at(nearest(rest, start, bound));
         rest = after;
-        if bound.is_none() {
-            break;
-        }
+        let Some(first) = own.first() else { continue };
+        let number = done.len() as u32;
+        let mut segment = place.begin_segment(number, start)?;
+        segment.add(reader, own, number + 1, first.cts)?;
+        start = segment.end();
+        done.push(segment.finish()?);
     }
     Ok(done)
 }
@@ -106,7 +101,7 @@ fn nearest(packets: &[Sample], start: u64, bound: u64) -> usize {
 
 impl CutAudio {
     /// Where segments end, all but the last, in ticks of the sound.
-    fn bounds(&self, timescale: u32) -> Vec<u64> {
+    fn inner_bounds(&self, timescale: u32) -> Vec<u64> {
         let clock = u128::from(self.clock.max(1));
         let convert = |ticks: u64| (u128::from(ticks) * u128::from(timescale) + clock / 2) / clock;
         self.starts.iter().skip(1).map(|ticks| u64::try_from(convert(*ticks)).unwrap_or(u64::MAX)).collect()
@@ -143,14 +138,9 @@ mod tests {
 
     #[test]
     fn bounds_are_converted_to_the_clock_of_the_sound() {
-        let cut = CutAudio {
-            name: "audio-en".into(),
-            priming: 1,
-            packets: 10,
-            starts: vec![0, 180_180, 360_360],
-            clock: 30_000,
-        };
+        let (name, starts) = ("audio-en".into(), vec![0, 180_180, 360_360]);
+        let cut = CutAudio { name, priming: 1, packets: 10, starts, clock: 30_000 };
 
-        assert_eq!(cut.bounds(48_000), [288_288, 576_576]);
+        assert_eq!(cut.inner_bounds(48_000), [288_288, 576_576]);
     }
 }
