@@ -55,11 +55,14 @@ pub enum Nothing {
     TooLong,
 }
 
-/// What is found: the timing, and how many packets at the beginning lack the key frame they build on.
+/// What is found besides the timing is worth a note.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     pub timing: Timing,
+    /// How many packets at the beginning lack the key frame they build on.
     pub headless: u64,
+    /// Whether the clock starts anew or leaps.
+    pub is_torn: bool,
 }
 
 /// The grid for the packets of a picture, given in the order of decoding.
@@ -86,7 +89,7 @@ pub fn timing(packets: Vec<Packet>, stream: &Stream) -> Result<Found, Nothing> {
         reorder_seconds: reorder(&packets) as f64 * tick,
         can_seek: stream.can_seek && !is_torn && frames.are_stamped,
     };
-    Ok(Found { timing: sane(timing), headless: headless as u64 })
+    Ok(Found { timing: sane(timing), headless: headless as u64, is_torn })
 }
 
 /// Holds the last frame until `sound_end` (seconds from the first frame) when the sound goes on for longer than
@@ -184,7 +187,7 @@ impl Frames {
 fn counted_step(packets: &[Packet], stream: &Stream) -> f64 {
     let claimed = stream.claimed.iter().map(|rate| 1.0 / (rate.to_f64() * stream.time_base.to_f64()));
     let lasting = packets.iter().find_map(|packet| packet.duration).map(|ticks| ticks as f64);
-    claimed.chain(lasting).find(|step| *step >= 1.0).unwrap_or(1.0)
+    lasting.into_iter().chain(claimed).find(|step| *step >= 1.0).unwrap_or(1.0)
 }
 
 /// By how much a frame is decoded before it is shown, at most, in ticks.

@@ -55,7 +55,7 @@ fn rotation(stream: &Stream) -> u16 {
     [90, 180, 270].into_iter().find(|turn| (f64::from(*turn) - clockwise).abs() < 1.0).unwrap_or(0)
 }
 
-/// `None` for Dolby Vision whose base layer means nothing without its enhancement: then the profile is the error.
+/// The error is the profile of a Dolby Vision whose base layer means nothing to other decoders.
 pub fn color(stream: &Stream) -> Result<Color, u32> {
     let profile = stream.side("dv_profile").map(|profile| profile as u32);
     let compatible = stream.side("dv_bl_signal_compatibility_id").map(|id| id as u32);
@@ -90,8 +90,7 @@ pub fn bit_depth(pixel_format: &str) -> u8 {
     let Some(name) = pixel_format.strip_suffix("le").or_else(|| pixel_format.strip_suffix("be")) else {
         return 8;
     };
-    let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
-    let last = name.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or(digits);
+    let last = name.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
     match (name, last) {
         ("nv20", _) => 10,
         (_, "48" | "64" | "32" | "16" | "016" | "216" | "416") => 16,

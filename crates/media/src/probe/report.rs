@@ -40,6 +40,8 @@ pub struct Stream {
     #[serde(deserialize_with = "loose")]
     pub start_time: Option<f64>,
     #[serde(deserialize_with = "loose")]
+    pub duration: Option<f64>,
+    #[serde(deserialize_with = "loose")]
     pub width: Option<u32>,
     #[serde(deserialize_with = "loose")]
     pub height: Option<u32>,

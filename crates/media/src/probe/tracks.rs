@@ -63,8 +63,10 @@ impl Chosen {
     }
 
     fn remark(&mut self, pictures: usize, covers: usize, report: &Report) {
-        if pictures > 1 {
-            self.notes.push(format!("{} other picture streams are left out", pictures - 1));
+        match pictures {
+            0 | 1 => {}
+            2 => self.notes.push("another picture stream is left out".into()),
+            _ => self.notes.push(format!("{} other picture streams are left out", pictures - 1)),
         }
         if covers > 0 {
             self.notes.push("the cover picture is left out".into());
@@ -193,7 +195,7 @@ fn is_text(codec: &str) -> bool {
     )
 }
 
-/// `handler_name` is a title only where nothing but a person would have written it.
+/// `handler_name` does not count: programs write it, not people.
 fn title(stream: &Stream) -> Option<String> {
     stream.tag("title").map(|title| title.chars().filter(|c| !c.is_control()).take(200).collect())
 }

@@ -76,14 +76,27 @@ const PASSING: &[&str] = &[
     "Is a directory",
 ];
 
+/// ffprobe's last words when it is the file that cannot be opened.
+const VERDICTS: &[&str] = &[
+    "Invalid data found when processing input",
+    "Invalid argument",
+    "Operation not permitted",
+    "End of file",
+    "Not yet implemented in FFmpeg, patches welcome",
+    "Function not implemented",
+    "Unknown error occurred",
+    "Decoder not found",
+    "Demuxer not found",
+];
+
 /// Reads out of ffprobe's complaints why it could not open a file.
 pub fn refusal(answer: &Answer<'_>, head: &[u8]) -> Error {
     let says = |words: &str| answer.stderr.contains(words);
     if let Some(unusable) = at_first_sight(head) {
         return unusable.into();
     }
-    if PASSING.iter().any(|words| says(words)) {
-        return Error::Failed(last_line(answer.stderr));
+    if broke_off(answer.stderr) || !has_verdict(answer.stderr) {
+        return failure(answer.stderr);
     }
     // A name that ends in .mp4 makes ffprobe try that format for want of a better one.
     if says("detected only with low score") || says("not on whitelist") {
@@ -95,13 +108,23 @@ pub fn refusal(answer: &Answer<'_>, head: &[u8]) -> Error {
     match complaint(answer.stderr) {
         Some(reason) => Unusable::Damaged(reason).into(),
         None if says("Invalid data found") => Unusable::NotMedia.into(),
-        None => Error::Failed(last_line(answer.stderr)),
+        None => failure(answer.stderr),
     }
+}
+
+/// What is worth another try.
+pub fn failure(stderr: &str) -> Error {
+    Error::Failed(last_line(stderr))
 }
 
 /// Whether words of a remote read tell that it broke off, which ffprobe does not count as failure.
 pub fn broke_off(stderr: &str) -> bool {
     PASSING.iter().any(|words| stderr.contains(words))
+}
+
+/// Whether ffprobe came to the end of opening the file: one that was killed leaves only warnings.
+fn has_verdict(stderr: &str) -> bool {
+    VERDICTS.iter().any(|words| stderr.trim_end().ends_with(words))
 }
 
 /// What the first bytes give away. A playlist, a page or a picture may bear any name.
@@ -118,10 +141,11 @@ fn at_first_sight(head: &[u8]) -> Option<Unusable> {
     pictures.iter().any(|magic| head.starts_with(magic)).then_some(Unusable::StillPicture)
 }
 
-/// The demuxer's own first complaint, without the address of its context: `contradictionary STSC and STCO`.
+/// The demuxer's last complaint that says something, without its address: `contradictionary STSC and STCO`.
 fn complaint(stderr: &str) -> Option<String> {
-    let line = stderr.lines().find(|line| line.starts_with('[') && line.contains("] "))?;
-    let (_, words) = line.split_once("] ")?;
+    let complaints =
+        stderr.lines().filter(|line| line.starts_with('[')).filter_map(|line| line.split_once("] "));
+    let (_, words) = complaints.rev().find(|(_, words)| *words != "error reading header")?;
     Some(short(words))
 }
 
@@ -148,7 +172,8 @@ mod tests {
         let low = "[mov @ 0x5] Format mov detected only with low score of 1, misdetection possible!\n\
                    [mov @ 0x5] moov atom not found\nfile:a: Invalid data found when processing input\n";
         let cut = "[mov @ 0x5] moov atom not found\nfile:a: Invalid data found when processing input\n";
-        let bad = "[mov @ 0x5] stream 0, contradictionary STSC and STCO\n[mov @ 0x5] error reading header\n";
+        let bad = "[mov @ 0x5] stream 0, contradictionary STSC and STCO\n[mov @ 0x5] error reading header\n\
+                   file:a: Invalid data found when processing input\n";
 
         assert_eq!(refused(low, b"\x7fELF"), Unusable::NotMedia.into());
         assert_eq!(refused(low, b"\xef\xbb\xbf#EXTM3U\n"), Unusable::Playlist.into());
@@ -174,5 +199,7 @@ mod tests {
         ] {
             assert_eq!(refused(stderr, b""), Error::Failed(words.into()));
         }
+        let killed = Answer { stdout: b"", stderr: "[mov @ 0x5] moov atom not found\n", succeeded: false };
+        assert!(matches!(refusal(&killed, b""), Error::Failed(_)));
     }
 }

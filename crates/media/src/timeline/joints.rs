@@ -45,15 +45,12 @@ impl Joints {
 /// The packets on one clock, where the container is of the kind whose clocks leap, and whether there was more than one.
 pub(super) fn join(packets: Vec<Packet>, stream: &Stream) -> (Vec<Packet>, bool) {
     let mut joints = Joints::new(stream.time_base.to_f64());
-    let joined: Vec<Packet> = packets.iter().map(|packet| joints.join(*packet)).collect();
-    let steps_back = || packets.windows(2).any(|pair| is_back(&pair[0], &pair[1], joints.back));
-    match stream.may_jump {
-        true => (joined, joints.leaps > 0),
-        false => {
-            let is_torn = steps_back();
-            (packets, is_torn)
-        }
+    if !stream.may_jump {
+        let is_torn = packets.windows(2).any(|pair| is_back(&pair[0], &pair[1], joints.back));
+        return (packets, is_torn);
     }
+    let joined = packets.into_iter().map(|packet| joints.join(packet)).collect();
+    (joined, joints.leaps > 0)
 }
 
 fn is_back(before: &Packet, after: &Packet, by: i128) -> bool {
