@@ -7,10 +7,10 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench chaos model clean
+.PHONY: help build test lint demo bench bench-transcode chaos model clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## Build the program, for use: target/release/vodmill
 	@scripts/install-missing build
@@ -26,17 +26,19 @@ lint: ## Check format, lints and shell scripts
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck .ci/run bench/*.sh scripts/*
 
-ifdef VIDEO
-demo:
-	@scripts/demo
-else
-demo: build ## Take a job through all its stages on this machine
-	@scripts/demo
-endif
+demo: ## Make a stream of a sample video, or of VIDEO=FILE, and check it
+	@scripts/install-missing demo
+	@$(MAKE) --no-print-directory build
+	@VIDEO='$(VIDEO)' scripts/demo
 
 bench: build ## Measure the queue on both engines; keeps the figures in bench/results
 	@scripts/install-missing bench
 	@scripts/with-services bench/queue.sh
+
+bench-transcode: build ## Measure transcoding beside one plain ffmpeg command; keeps the figures in bench/results
+	@scripts/install-missing demo
+	@mkdir -p bench/results
+	@bench/transcode.sh | tee bench/results/transcode-$$(date +%F).md
 
 chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a run
 	@scripts/install-missing test

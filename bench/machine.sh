@@ -6,7 +6,7 @@ vodmill() {
   "${VODMILL:-${CARGO_TARGET_DIR:-target}/release/vodmill}" "$@"
 }
 
-# machine FOLDER POSTGRES_URL
+# machine FOLDER [POSTGRES_URL]
 machine() {
   cat <<-FACTS
 	| | |
@@ -17,7 +17,7 @@ machine() {
 	| memory | $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo) |
 	| kernel | $(uname -sr) |
 	| file system | $(df --output=fstype "$1" | tail -n 1) |
-	| PostgreSQL | $(psql "$2" -Atc 'SHOW server_version') |
 	| Vodmill | $(git describe --always --dirty 2>/dev/null || echo unknown) |
 	FACTS
+  [[ -z ${2-} ]] || printf '| PostgreSQL | %s |\n' "$(psql "$2" -Atc 'SHOW server_version')"
 }

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 /// Crash-safe video transcoding, on one machine or a fleet.
 ///
-/// Jobs are stages of tasks; workers lease tasks, and any process may be killed at any instant: nothing is lost, and
-/// nothing takes effect twice. This version runs commands; video stages come next.
+/// Videos go in, a checked adaptive stream comes out. Any process may be killed at any instant: nothing is lost, and
+/// nothing is published twice.
 #[derive(Parser)]
 #[command(name = "vodmill", version, max_term_width = 110)]
 struct Program {
@@ -26,6 +26,8 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
+    Transcode(command::transcode::Args),
+    Plan(command::plan::Args),
     Migrate(command::migrate::Args),
     Submit(command::submit::Args),
     Worker(command::worker::Args),
@@ -45,6 +47,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<std::ffi::OsString>,
     },
+}
+
+impl Command {
+    /// What is logged where nobody says. Who watches a stream being made sees how far it is, and at its end what is wrong.
+    fn default_log(&self) -> &'static str {
+        match self {
+            Command::Transcode(_) => "error,worker=off,orchestrator=error",
+            _ => "warn,worker=info,orchestrator=info",
+        }
+    }
 }
 
 /// What a command comes to, short of an error.
@@ -74,8 +86,10 @@ fn main() -> ExitCode {
 
 async fn run(program: Program) -> anyhow::Result<Done> {
     let settings = program.settings.with_file()?;
-    output::start_log(&settings);
+    output::start_log(&settings, program.command.default_log());
     match program.command {
+        Command::Transcode(args) => args.run(&settings).await,
+        Command::Plan(args) => args.run(&settings).await,
         Command::Migrate(args) => args.run(&settings).await,
         Command::Submit(args) => args.run(&settings).await,
         Command::Worker(args) => args.run(&settings).await,

@@ -6,8 +6,8 @@ use std::io::{IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 
 /// Logs go to standard error; standard output is the answer.
-pub fn start_log(settings: &Settings) {
-    let wanted = settings.log.clone().unwrap_or_else(|| "warn,worker=info,orchestrator=info".into());
+pub fn start_log(settings: &Settings, default: &str) {
+    let wanted = settings.log.clone().unwrap_or_else(|| default.into());
     let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
         eprintln!("vodmill: the log filter `{wanted}` cannot be read ({error}); using `info`");
         EnvFilter::new("info")

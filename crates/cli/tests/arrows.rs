@@ -9,10 +9,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-wire", &["vodmill-rules"]),
     ("vodmill-store", &["vodmill-rules", "vodmill-wire"]),
     ("vodmill-orchestrator", &["vodmill-rules", "vodmill-store"]),
-    ("vodmill-worker", &["vodmill-rules", "vodmill-wire"]),
+    ("vodmill-media", &[]),
+    ("vodmill-files", &["vodmill-rules"]),
+    ("vodmill-worker", &["vodmill-files", "vodmill-media", "vodmill-rules", "vodmill-wire"]),
     (
         "vodmill",
-        &["vodmill-orchestrator", "vodmill-rules", "vodmill-store", "vodmill-wire", "vodmill-worker"],
+        &[
+            "vodmill-files",
+            "vodmill-media",
+            "vodmill-orchestrator",
+            "vodmill-rules",
+            "vodmill-store",
+            "vodmill-wire",
+            "vodmill-worker",
+        ],
     ),
 ];
 

@@ -1,6 +1,7 @@
 //! Command lines of ffmpeg. Each is a whole command, the program's name first; none goes through a shell.
 
 use crate::encoder::{self, words};
+use crate::ladder::Rung;
 use crate::picture;
 use crate::plan::{AAC_FRAME, AUDIO_RATE, AudioTrack, Picture, Piece, Plan, SubtitleTrack, Thumbnails};
 use crate::probe::input;
@@ -9,9 +10,16 @@ use crate::source::Video;
 /// A track comes out as one fragmented file; [`crate::mp4`] cuts it into segments. The trailer would only index it.
 const FRAGMENTED: &str = "+cmaf+frag_keyframe+skip_sidx+skip_trailer";
 
-/// Says how far it is on standard output, complains on standard error, and asks nobody anything.
+/// Says once a second how far it is on standard output, complains on standard error, and asks nobody anything.
 fn ffmpeg() -> Vec<String> {
-    words(["ffmpeg", "-nostdin", "-hide_banner", "-nostats", "-v", "warning", "-progress", "pipe:1", "-y"])
+    let quiet = ["ffmpeg", "-nostdin", "-hide_banner", "-nostats", "-v", "warning", "-y"];
+    let telling = ["-progress", "pipe:1", "-stats_period", "1"];
+    quiet.into_iter().chain(telling).map(String::from).collect()
+}
+
+/// A file of one track, and nothing beside it: chapters would become a second.
+fn alone(name: &str) -> Vec<String> {
+    words(["-map_metadata", "-1", "-map_chapters", "-1", "-f", "mp4", &format!("{name}.mp4")])
 }
 
 /// Encodes one piece: `NAME.mp4` for each rung.
@@ -39,7 +47,8 @@ pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, sour
         args.extend(words(["-map", &format!("[r{at}]")]));
         args.extend(encoder::arguments(rung, &picture.manner));
         args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
-        args.extend(words(["-movflags", FRAGMENTED, "-f", "mp4", &format!("{}.mp4", rung.name)]));
+        args.extend(words(["-movflags", FRAGMENTED]));
+        args.extend(alone(&rung.name));
     }
     args
 }
@@ -61,14 +70,8 @@ pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
     args.extend(input::arguments(source));
     args.extend(words(["-map", &format!("0:{}", track.stream), "-af", &filter]));
     args.extend(words(["-c:a", "aac", "-b:a", &format!("{}k", track.kbps), "-threads", "1"]));
-    args.extend(words(["-map_metadata", "-1", "-frag_duration", "5000000"]));
-    args.extend(words([
-        "-movflags",
-        "+cmaf+skip_sidx+skip_trailer",
-        "-f",
-        "mp4",
-        &format!("{}.mp4", track.name),
-    ]));
+    args.extend(words(["-frag_duration", "5000000", "-movflags", "+cmaf+skip_sidx+skip_trailer"]));
+    args.extend(alone(&track.name));
     args
 }
 
@@ -122,18 +125,42 @@ fn poster_size(video: &Video) -> (u32, u32) {
 /// One plain file of a video and a sound playlist, nothing encoded again: `video.mp4`.
 pub fn progressive(video: Option<&str>, audio: Option<&str>) -> Vec<String> {
     let mut args = ffmpeg();
-    for playlist in [video, audio].into_iter().flatten() {
-        args.extend(words([
-            "-protocol_whitelist",
-            "file",
-            "-allowed_extensions",
-            "ALL",
-            "-i",
-            &format!("file:{playlist}"),
-        ]));
-    }
+    args.extend([video, audio].into_iter().flatten().flat_map(playlist_input));
     args.extend(words(["-c", "copy", "-movflags", "+faststart", "-f", "mp4", "video.mp4"]));
     args
+}
+
+/// Compares a rung with the source, frame by frame; [`likeness`] reads what it says.
+pub fn measure(picture: &Picture, video: &Video, rung: &Rung, playlist: &str, source: &str) -> Vec<String> {
+    let rate = picture.manner.rate;
+    // Both count the same frames; by number, no rounding of times can pair a frame with its neighbour.
+    let even = format!("settb=AVTB,setpts=N/({rate})/TB");
+    let graph = format!(
+        "{frames},{prepared},{even}[a];[1:v:0]{even},split=2[b][c];[a]split=2[d][e];[b][d]ssim[s];[c][e]psnr[p]",
+        frames = picture::frames(video, 0, picture.frames),
+        prepared = picture::prepare(video, rung.width, rung.height),
+    );
+    let mut args = ffmpeg();
+    args.extend(words(["-v", "info", "-copyts"]));
+    args.extend(input::arguments(source));
+    args.extend(playlist_input(playlist));
+    args.extend(words(["-filter_complex", &graph, "-map", "[s]", "-map", "[p]", "-f", "null", "-"]));
+    args
+}
+
+/// SSIM, from 0 to 1, and PSNR in decibels, where the command has said them. Equal pictures have no PSNR.
+pub fn likeness(stderr: &str) -> (Option<f64>, Option<f64>) {
+    let number = |line_with: &str, key: &str| {
+        let line = stderr.lines().rev().find(|line| line.contains(line_with))?;
+        let value = line.split_once(key)?.1.split_whitespace().next()?;
+        value.parse::<f64>().ok().filter(|value| value.is_finite())
+    };
+    (number("SSIM ", "All:"), number("PSNR ", "average:"))
+}
+
+fn playlist_input(playlist: &str) -> Vec<String> {
+    let input = format!("file:{playlist}");
+    words(["-protocol_whitelist", "file", "-allowed_extensions", "ALL", "-i", &input])
 }
 
 /// What the whole plan comes to as one command: one decoding, every rung and track. For comparing.
@@ -161,14 +188,16 @@ pub fn whole(plan: &Plan, source: &str) -> Vec<String> {
             args.extend(words(["-map", &format!("[{codec}r{at}]")]));
             args.extend(default_threads(encoder::arguments(rung, &picture.manner)));
             args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
-            args.extend(words(["-movflags", FRAGMENTED, "-f", "mp4", &format!("{}.mp4", rung.name)]));
+            args.extend(words(["-movflags", FRAGMENTED]));
+            args.extend(alone(&rung.name));
         }
     }
     for track in &plan.audio {
         let layout = if track.channels > 2 { "6" } else { "2" };
         args.extend(words(["-map", &format!("0:{}", track.stream), "-c:a", "aac", "-ac", layout]));
         args.extend(words(["-ar", "48000", "-b:a", &format!("{}k", track.kbps)]));
-        args.extend(words(["-movflags", FRAGMENTED, "-f", "mp4", &format!("audio-{}.mp4", track.name)]));
+        args.extend(words(["-movflags", FRAGMENTED]));
+        args.extend(alone(&track.name));
     }
     args
 }
@@ -177,4 +206,18 @@ pub fn whole(plan: &Plan, source: &str) -> Vec<String> {
 fn default_threads(args: Vec<String>) -> Vec<String> {
     let Some(at) = args.iter().position(|arg| arg == "-threads") else { return args };
     args.iter().take(at).chain(args.iter().skip(at + 2)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn likeness_is_read_from_what_ffmpeg_says() {
+        let said = "[Parsed_ssim_7 @ 0x5] SSIM Y:0.98 (17.2) U:0.99 (20) V:0.99 (20.1) All:0.985123 (18.27)\n\
+                    [Parsed_psnr_8 @ 0x5] PSNR y:38.1 u:44.2 v:43.9 average:39.512 min:36.1 max:inf\n";
+
+        assert_eq!(likeness(said), (Some(0.985123), Some(39.512)));
+        assert_eq!(likeness("PSNR y:inf u:inf v:inf average:inf min:inf max:inf"), (None, None));
+    }
 }

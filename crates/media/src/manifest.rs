@@ -42,6 +42,13 @@ pub struct Subtitles {
     pub segments: Vec<Artifact>,
 }
 
+impl Subtitles {
+    /// Everything that must be published for it, except its playlist.
+    pub fn files(&self) -> impl Iterator<Item = &Artifact> {
+        std::iter::once(&self.whole).chain(&self.segments)
+    }
+}
+
 /// A file that is complete. `path` is relative to the folder of the execution that made it, and is the same in the
 /// published generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

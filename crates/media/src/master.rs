@@ -164,6 +164,11 @@ fn first_of(variants: &[(&Track, Rate)]) -> Option<usize> {
     choice.min_by_key(|(_, (_, rate))| rate.peak.abs_diff(FIRST_BITS_PER_SECOND)).map(|(index, _)| index)
 }
 
+/// The most bits a second that a track takes.
+pub fn peak_bandwidth(track: &Track) -> u64 {
+    Rate::of(track).peak
+}
+
 /// Bits per second, measured on the files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Rate {

@@ -218,7 +218,7 @@ fn audio_tracks(source: &Source, surround: bool) -> Vec<AudioTrack> {
     for (at, audio) in source.audio.iter().enumerate() {
         let mut add = |channels: u16, kbps: u32, suffix: &str| {
             let name =
-                unique(&format!("{}{suffix}", audio.language), tracks.iter().map(|track| &*track.name));
+                unique(&format!("audio-{}{suffix}", audio.language), tracks.iter().map(|track| &*track.name));
             let title =
                 unique(&format!("{}{suffix}", title(audio)), tracks.iter().map(|track| &*track.title));
             tracks.push(AudioTrack {
@@ -253,7 +253,10 @@ fn subtitle_tracks(source: &Source) -> Vec<SubtitleTrack> {
             tracks.iter().map(|track| &*track.title),
         );
         tracks.push(SubtitleTrack {
-            name: unique(&subtitle.language, tracks.iter().map(|track| &*track.name)),
+            name: unique(
+                &format!("subtitles-{}", subtitle.language),
+                tracks.iter().map(|track| &*track.name),
+            ),
             stream: subtitle.stream,
             language: subtitle.language.clone(),
             title,

@@ -2,7 +2,7 @@
 
 use crate::Store;
 use crate::db::Tx;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use rules::JobId;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +26,17 @@ LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence AND e.committed_
 WHERE t.id BETWEEN $1 AND $2
 ORDER BY t.id";
 
+const POSITION: &str = "SELECT position FROM stage WHERE job_id = $1 AND name = $2";
+
 impl Store {
+    /// What the tasks of a stage have committed, in order of segment; null where there is nothing yet.
+    pub async fn results_of_stage(&self, job: JobId, stage: &str) -> Result<Vec<Value>> {
+        let mut tx = self.db.look().await?;
+        let found: Option<(i64,)> = tx.query(POSITION).bind(job).bind(stage).optional().await?;
+        let (position,) = found.ok_or(Error::NotFound("stage"))?;
+        Ok(read(&mut tx, job, position).await?.1)
+    }
+
     /// What each of these stages reads. All of it is committed, so no lock is needed.
     pub(crate) async fn results(&self, reading: &[Reading]) -> Result<HashMap<(JobId, String), Results>> {
         let mut tx = self.db.look().await?;

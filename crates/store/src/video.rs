@@ -93,6 +93,12 @@ impl Store {
         Ok(VideoId(id))
     }
 
+    pub async fn find_video(&self, slug: &str) -> Result<Option<VideoId>> {
+        const BY_SLUG: &str = "SELECT id FROM video WHERE slug = $1";
+        let found: Option<(i64,)> = self.db.read().await?.query(BY_SLUG).bind(slug).optional().await?;
+        Ok(found.map(|(id,)| VideoId(id)))
+    }
+
     pub async fn video(&self, id: VideoId) -> Result<View> {
         let mut tx = self.db.read().await?;
         let (row, video) = load(&mut tx, FIND, id).await?;

@@ -136,7 +136,7 @@ impl Context {
         }
         record.steps.push(StepRecord {
             kind: step.into(),
-            command: command_line(&command.argv),
+            command: shortened(command_line(&command.argv)),
             exit_code: exit.and_then(|exit| code(exit.status)),
             signal: exit.and_then(|exit| signal(exit.status)),
             stdout_tail: exit.map(|exit| exit.stdout_tail.clone()).unwrap_or_default(),
@@ -174,16 +174,19 @@ fn signal(status: Status) -> Option<i64> {
     }
 }
 
+fn shortened(mut line: String) -> String {
+    line.truncate(line.floor_char_boundary(COMMAND_LIMIT));
+    line
+}
+
 /// As one could type it into a shell.
-fn command_line(argv: &[String]) -> String {
+pub fn command_line(argv: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     let quoted = argv.iter().map(|word| match word.as_str() {
         plain if !plain.is_empty() && plain.chars().all(is_plain) => plain.to_string(),
         other => format!("'{}'", other.replace('\'', r"'\''")),
     });
-    let mut line = quoted.collect::<Vec<_>>().join(" ").replace('\0', "");
-    line.truncate(line.floor_char_boundary(COMMAND_LIMIT));
-    line
+    quoted.collect::<Vec<_>>().join(" ").replace('\0', "")
 }
 
 #[cfg(test)]

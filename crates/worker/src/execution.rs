@@ -32,9 +32,10 @@ pub(crate) async fn carry_out<D: Desk>(shared: Arc<Shared<D>>, seat: Seat) {
     } else {
         work(&shared, &seat).await
     };
+    // First, for it may be in the way: on a full disk a failure can only be told when there is room again.
+    seat.context.remove_folder().await;
     let fate = conclude(&shared, &seat, ended).await;
     seat.step(Trigger::Reported);
-    seat.context.remove_folder().await;
     shared.tally.count(fate);
 }
 

@@ -13,6 +13,7 @@
 //! | `report` | a result told until the desk has taken or refused it |
 //! | [`handler`] | the kinds of work; [`context`] is what an execution gets from its worker |
 //! | [`process`], [`guard`] | one command, and every process it starts |
+//! | [`transcode`] | the kinds of work that make a stream of a video |
 //! | `workshop` | the folder executions work in, and what dead predecessors left there |
 //!
 //! To add a kind of work: write a [`Handler`] in a file of its own under `handler`, run its programs with
@@ -41,6 +42,7 @@ mod slots;
 mod stop;
 mod tally;
 mod telling;
+pub mod transcode;
 mod workshop;
 
 pub use context::Context;

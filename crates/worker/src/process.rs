@@ -39,6 +39,8 @@ pub struct Command {
     /// as progress; with `None`, the default, each second that the command exists and is not stopped
     /// does.
     pub stall: Option<Duration>,
+    /// Where not any output is progress, but only a number in it that grows. Also says how far the command is.
+    pub measure: Option<Measure>,
     /// Between SIGTERM and SIGKILL when the command is ended early. Default: 2 s.
     pub grace: Duration,
     /// How long after the grace a guard may take to end before it counts as stuck and is killed with its
@@ -60,6 +62,7 @@ impl Command {
             cwd: cwd.into(),
             timeout: None,
             stall: None,
+            measure: None,
             grace: Duration::from_secs(2),
             patience: Duration::from_secs(30),
             limits: Limits::default(),
@@ -72,6 +75,14 @@ impl Command {
     fn program(&self) -> &str {
         self.argv.first().map_or("", String::as_str)
     }
+}
+
+/// Tells from a command's lines on standard output how much it has done.
+#[derive(Debug, Clone, Copy)]
+pub struct Measure {
+    pub read: fn(&str) -> Option<u64>,
+    /// What it reads when everything is done.
+    pub whole: u64,
 }
 
 /// Without the values of the environment, which may be secrets.

@@ -100,7 +100,7 @@ impl Args {
     }
 }
 
-fn processors() -> NonZeroU32 {
+pub fn processors() -> NonZeroU32 {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     u32::try_from(processors).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
 }

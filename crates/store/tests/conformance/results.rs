@@ -40,6 +40,10 @@ async fn a_task_is_given_what_its_stage_reads_and_no_more(world: &World) {
     assert_eq!(package.results.len(), 2);
     world.commit(&package).await;
     world.orchestrate().await;
+    let seen = async |stage: &str| world.store.results_of_stage(package.job, stage).await;
+    assert_eq!(seen("encode").await.unwrap(), encoded);
+    assert_eq!(seen("package").await.unwrap(), [Value::Null]);
+    assert!(seen("nothing").await.is_err());
 }
 
 async fn a_plan_is_read_without_its_segments(world: &World) {

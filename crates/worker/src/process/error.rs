@@ -17,7 +17,7 @@ pub enum Error {
     Stopped,
     #[error("still running after {after:?}, its time limit, and was killed")]
     TimedOut { after: Duration, exit: Box<Exit> },
-    #[error("wrote nothing for {after:?} and was killed")]
+    #[error("made no progress for {after:?} and was killed")]
     Stalled { after: Duration, exit: Box<Exit> },
     #[error("wrote more than {limit} bytes to standard output, its limit, and was killed")]
     OutputTooLarge { limit: usize, exit: Box<Exit> },

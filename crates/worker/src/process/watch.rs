@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::capture::Capture;
 use super::guarded::Guarded;
-use super::{Command, Error, Exit, Progress};
+use super::{Command, Error, Exit, Measure, Progress};
 use crate::guard::message::{Ended, Message};
 use crate::guard::tree;
 
@@ -64,6 +64,9 @@ pub(super) struct Watch<'a> {
     heard: Heard,
     /// Or the start, before there was any.
     last_output: Instant,
+    /// When it last moved: by any output, or by what it measures.
+    last_move: Instant,
+    measured: u64,
     late_reads: u32,
     cut: Option<Cut>,
     /// When the guard was reaped, and what became of it.
@@ -80,6 +83,8 @@ impl<'a> Watch<'a> {
             stderr: Capture::default(),
             heard: Heard::default(),
             last_output: guarded.since,
+            last_move: guarded.since,
+            measured: 0,
             late_reads: 0,
             cut: None,
             gone: None,
@@ -150,7 +155,7 @@ impl<'a> Watch<'a> {
     fn quiet_till(&self) -> Option<Instant> {
         match self.gone {
             Some((at, _)) => Some(at.max(self.last_output) + DRAIN),
-            None => self.last_output.checked_add(self.command.stall.filter(|_| self.may_be_cut())?),
+            None => self.last_move.checked_add(self.command.stall.filter(|_| self.may_be_cut())?),
         }
     }
 
@@ -170,9 +175,13 @@ impl<'a> Watch<'a> {
     }
 
     fn take_stdout(&mut self, bytes: &[u8]) {
+        let measured = self.measured;
         let on_line = |line: &[u8]| {
             self.progress.note(line);
             self.progress.note_fraction(line);
+            if let Some(measure) = &self.command.measure {
+                self.measured = self.measured.max(measure.of(line));
+            }
         };
         if bytes.is_empty() {
             self.open.stdout = false;
@@ -180,6 +189,9 @@ impl<'a> Watch<'a> {
         }
         self.stdout.take(bytes, on_line);
         self.note_output();
+        if self.measured > measured {
+            self.note_move();
+        }
         if self.stdout.is_over_limit() && self.may_be_cut() {
             self.cut(Cut::OutputTooLarge);
         }
@@ -198,8 +210,18 @@ impl<'a> Watch<'a> {
     fn note_output(&mut self) {
         self.last_output = Instant::now();
         self.late_reads += u32::from(self.gone.is_some());
+        if self.command.measure.is_none() {
+            self.note_move();
+        }
+    }
+
+    fn note_move(&mut self) {
+        self.last_move = Instant::now();
         if self.command.stall.is_some() {
             self.progress.beat();
+        }
+        if let Some(measure) = &self.command.measure {
+            self.progress.set_fraction((self.measured as f64 / measure.whole.max(1) as f64).min(1.0));
         }
     }
 
@@ -212,11 +234,18 @@ impl<'a> Watch<'a> {
             Ok(Message::Started { pid }) => {
                 self.heard.pid = Some(pid);
                 self.last_output = Instant::now();
+                self.last_move = self.last_output;
             }
             Ok(Message::NotStarted { errno, reason }) => self.heard.refused = Some((errno, reason)),
             Ok(Message::Ended(ended)) => self.heard.ended = Some(ended),
             Err(error) => warn!("a guard said what no guard says: {error}"),
         }
+    }
+}
+
+impl Measure {
+    fn of(&self, line: &[u8]) -> u64 {
+        std::str::from_utf8(line).ok().and_then(self.read).unwrap_or(0)
     }
 }
 

@@ -128,7 +128,7 @@ pub fn limits_of_the_execution_hold_for_its_program() {
 
     let limit = "`sh` was still running after 1000 ms, its time limit, and was killed";
     assert_eq!(slow, Failed::transient(limit));
-    assert_eq!(silent, Failed::transient("`sh` wrote nothing for 500ms and was killed"));
+    assert_eq!(silent, Failed::transient("`sh` made no progress for 500ms and was killed"));
 }
 
 pub fn a_program_is_ended_when_its_execution_is() {

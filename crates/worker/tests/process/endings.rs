@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
-use worker::process::{Error, Guard, Progress, Status};
+use worker::process::{Error, Guard, Measure, Progress, Status};
 
 use super::scene::{Scene, read_pid, run, run_and, run_with, send, stat, wait_until};
 
@@ -40,6 +40,27 @@ pub fn a_silent_command_is_stalled_and_a_talking_one_is_not() {
     let talked = talking.unwrap();
     assert!(talked.status.is_success() && talked.wall > Duration::from_secs(3));
     assert!(beats_of_talk >= 2);
+}
+
+/// What an encoder prints while it hangs.
+pub fn talk_is_no_progress_where_a_number_must_grow() {
+    let scene = Scene::new();
+    let frame = |line: &str| line.strip_prefix("frame=")?.parse().ok();
+    let stalling = |script: &str| {
+        let mut command = scene.sh(script);
+        command.stall = Some(Duration::from_secs(2));
+        command.measure = Some(Measure { read: frame, whole: 8 });
+        let progress = Progress::default();
+        (run_with(&command, &progress, CancellationToken::new()), progress)
+    };
+
+    let (hung, seen) = stalling("echo frame=2; while :; do sleep 0.1; echo frame=2; done");
+    let (moving, moved) = stalling("for i in 1 2 3 4 5 6 7 8; do sleep 0.4; echo frame=$i; done");
+
+    assert!(matches!(hung, Err(Error::Stalled { .. })), "{hung:?}");
+    assert_eq!((seen.beats(), seen.fraction()), (1, Some(0.25)));
+    assert!(moving.unwrap().status.is_success());
+    assert_eq!((moved.beats(), moved.fraction()), (8, Some(1.0)));
 }
 
 /// Even with a command that somebody stopped, which has to go on to end.

@@ -38,6 +38,7 @@ tests![
     output::what_cannot_start_says_why,
     endings::a_timeout_ends_the_command,
     endings::a_silent_command_is_stalled_and_a_talking_one_is_not,
+    endings::talk_is_no_progress_where_a_number_must_grow,
     endings::a_stop_is_gentle_first,
     endings::a_stop_does_not_wait_for_a_command_that_ignores_it,
     endings::a_token_cancelled_before_starts_nothing,

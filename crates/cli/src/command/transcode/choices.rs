@@ -1,0 +1,162 @@
+//! What a person may choose about a stream, by flags or in a file.
+
+use crate::settings::Usage;
+use anyhow::Context;
+use clap::ValueEnum;
+use media::encoder::{self, Codec, Family};
+use media::settings::Settings;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use worker::process::{self, Progress};
+use worker::transcode::Tools;
+
+#[derive(clap::Args, Clone)]
+#[command(next_help_heading = "The stream")]
+pub struct Choices {
+    /// Codecs; each rung is made in each: h264, hevc, av1. Default: h264
+    #[arg(long = "codec", value_name = "CODEC", value_delimiter = ',')]
+    codecs: Vec<CodecName>,
+    /// The rungs to make, of those the source is large enough for. Default: 2160p to 240p
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    rungs: Vec<String>,
+    /// How hard the encoder tries, in its own words. Default: fast (x264, x265), 8 (SVT-AV1)
+    #[arg(long, value_name = "WORD")]
+    preset: Option<String>,
+    /// Encode with hardware: auto takes what is found to work, else the processor does it
+    #[arg(long, value_name = "KIND", default_value = "none")]
+    hardware: Hardware,
+    /// Read ladder and encoder settings from a TOML file; flags win over it
+    #[arg(long, value_name = "FILE")]
+    ladder: Option<PathBuf>,
+    /// The length of a segment, in seconds. Default: 6
+    #[arg(long, value_name = "SECONDS")]
+    segment_seconds: Option<f64>,
+    /// Keep surround sound beside the stereo that is always made
+    #[arg(long)]
+    surround: bool,
+    /// Make no preview pictures
+    #[arg(long)]
+    no_thumbnails: bool,
+    /// Also make a plain file to download, video.mp4
+    #[arg(long)]
+    mp4: bool,
+    /// Also make a manifest for DASH players, manifest.mpd
+    #[arg(long)]
+    dash: bool,
+    /// Compare every rung with the source: PSNR and SSIM
+    #[arg(long)]
+    measure: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "lowercase")]
+enum CodecName {
+    H264,
+    #[value(alias = "h265")]
+    Hevc,
+    Av1,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lowercase")]
+enum Hardware {
+    None,
+    Auto,
+    Nvenc,
+    Qsv,
+    Vaapi,
+    Videotoolbox,
+}
+
+impl Choices {
+    pub fn settings(&self) -> anyhow::Result<Settings> {
+        let mut settings = self.from_file()?;
+        if !self.codecs.is_empty() {
+            settings.codecs = self.codecs.iter().map(|codec| codec.codec()).collect();
+        }
+        if !self.rungs.is_empty() {
+            self.choose_rungs(&mut settings)?;
+        }
+        settings.preset = self.preset.clone().or(settings.preset);
+        settings.segment_seconds = self.segment_seconds.unwrap_or(settings.segment_seconds);
+        settings.encoder = match self.hardware {
+            // What is found will do.
+            Hardware::None | Hardware::Auto => settings.encoder,
+            Hardware::Nvenc => Family::Nvenc,
+            Hardware::Qsv => Family::Qsv,
+            Hardware::Vaapi => Family::Vaapi,
+            Hardware::Videotoolbox => Family::Videotoolbox,
+        };
+        settings.surround |= self.surround;
+        settings.thumbnails &= !self.no_thumbnails;
+        settings.mp4 |= self.mp4;
+        settings.dash |= self.dash;
+        settings.measure |= self.measure;
+        settings.check().map_err(|bad| Usage(bad.to_string()))?;
+        Ok(settings)
+    }
+
+    fn from_file(&self) -> anyhow::Result<Settings> {
+        let Some(path) = &self.ladder else { return Ok(Settings::default()) };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| Usage(format!("cannot read the ladder file {}", path.display())))?;
+        let parsed = toml::from_str(&text);
+        Ok(parsed.map_err(|error| Usage(format!("{}: {}", path.display(), error.to_string().trim_end())))?)
+    }
+
+    fn choose_rungs(&self, settings: &mut Settings) -> anyhow::Result<()> {
+        let known: Vec<String> = settings.rungs.iter().map(|rung| rung.name.clone()).collect();
+        if let Some(unknown) = self.rungs.iter().find(|rung| !known.contains(rung)) {
+            let known = known.join(", ");
+            return Err(Usage(format!("there is no rung `{unknown}`; the ladder has {known}")).into());
+        }
+        settings.rungs.retain(|rung| self.rungs.contains(&rung.name));
+        Ok(())
+    }
+
+    /// Sees to it that the encoders that are to be used really work here.
+    pub async fn find_encoders(&self, settings: &mut Settings, tools: &Tools) -> anyhow::Result<()> {
+        if self.hardware == Hardware::Auto {
+            for family in Family::HARDWARE {
+                if trials(family, &settings.codecs, tools).await.is_ok() {
+                    settings.encoder = family;
+                    break;
+                }
+            }
+        } else if settings.encoder != Family::Software {
+            trials(settings.encoder, &settings.codecs, tools).await.map_err(Usage)?;
+        }
+        Ok(())
+    }
+}
+
+impl CodecName {
+    const fn codec(self) -> Codec {
+        match self {
+            CodecName::H264 => Codec::H264,
+            CodecName::Hevc => Codec::Hevc,
+            CodecName::Av1 => Codec::Av1,
+        }
+    }
+}
+
+/// Encodes a frame in each of these codecs, or says which one cannot be.
+async fn trials(family: Family, codecs: &[Codec], tools: &Tools) -> Result<(), String> {
+    for codec in codecs {
+        let mut trial = process::Command::new(encoder::trial(family, *codec), ".");
+        trial.guard = tools.guard.clone();
+        trial.timeout = Some(Duration::from_secs(20));
+        let ended = process::run(&trial, &Progress::default(), CancellationToken::new()).await;
+        let name = family.encoder(*codec);
+        match ended {
+            Ok(exit) if exit.status.is_success() => {}
+            Ok(exit) => {
+                let why = exit.stderr_tail.lines().next().unwrap_or("ffmpeg does not say why").to_owned();
+                return Err(format!("{name} does not work here: {why}"));
+            }
+            Err(error) => return Err(format!("{name} does not work here: {error}")),
+        }
+    }
+    Ok(())
+}

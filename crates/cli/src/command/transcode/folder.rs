@@ -1,0 +1,187 @@
+//! The folder a stream is written to.
+//!
+//! ```text
+//! OUTPUT/master.m3u8       points into the current generation; replaced as a whole when a new one is complete
+//! OUTPUT/g-1f2e3d4c5b/     a generation: named for its source and settings, complete in itself, never changed
+//! OUTPUT/.vodmill/         what is needed to go on: a small database, and while something runs, its parts
+//! ```
+
+use crate::settings::{Settings, Usage};
+use anyhow::Context;
+use files::Files;
+use media::settings::Settings as Chosen;
+use rules::{JobId, Priority, VideoId};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+use store::video::NewVideo;
+use store::{Location, Store};
+use worker::transcode::{Order, Published};
+
+const STATE: &str = ".vodmill";
+const GENERATION: &str = "g-";
+
+pub struct Folder {
+    root: PathBuf,
+    /// Held as long as this program lives: two at once would not harm, but neither would they help.
+    _lock: File,
+}
+
+impl Folder {
+    pub fn open(output: &Path) -> anyhow::Result<Self> {
+        let make = || {
+            fs::create_dir_all(output.join(STATE))?;
+            let root = output.canonicalize()?;
+            let lock = root.join(STATE).join("lock");
+            Ok((root, File::options().create(true).truncate(false).write(true).open(lock)?))
+        };
+        let (root, lock): (PathBuf, File) = make().map_err(|error: std::io::Error| {
+            Usage(format!("the folder {} cannot be used: {error}", output.display()))
+        })?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Folder { root, _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                anyhow::bail!("another vodmill is at work in {}; wait for it, or stop it", output.display())
+            }
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("the folder {} cannot be locked", output.display()))
+            }
+        }
+    }
+
+    pub fn parts(&self) -> Files {
+        Files::at(self.root.join(STATE).join("parts"))
+    }
+
+    pub fn work(&self) -> PathBuf {
+        self.root.join(STATE).join("work")
+    }
+
+    pub async fn store(&self, settings: &Settings) -> anyhow::Result<Store> {
+        let file = self.root.join(STATE).join("vodmill.db");
+        let location: Location = format!("sqlite:{}", file.display()).parse()?;
+        Ok(Store::open(&location, settings.store_options()?).await?)
+    }
+
+    /// What is to be done, named so that the same wish has the same name.
+    pub async fn order(
+        &self,
+        store: &Store,
+        source: &Path,
+        settings: Chosen,
+        stall: Duration,
+    ) -> anyhow::Result<Order> {
+        let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = |path: &Path| {
+            let text = path.to_str().map(str::to_owned);
+            text.ok_or_else(|| Usage(format!("{} is not a name in UTF-8; rename it", path.display())))
+        };
+        let generation = format!("{GENERATION}{}", &identity(source, &settings)?[..10]);
+        Ok(Order {
+            name: name.chars().take(200).collect(),
+            user: "default".into(),
+            priority: Priority::default(),
+            video: the_video(store, &name, &text(source)?).await?,
+            source: text(source)?,
+            settings,
+            output: text(&self.root)?,
+            generation,
+            stall,
+            max_attempts: 3,
+            backoff_initial: Duration::from_secs(1),
+        })
+    }
+
+    /// Whether everything that was published is still there.
+    pub fn has(&self, published: &Published) -> bool {
+        let folder = self.root.join(&published.generation);
+        published
+            .packaged
+            .files
+            .iter()
+            .all(|file| fs::metadata(folder.join(&file.path)).is_ok_and(|found| found.len() == file.bytes))
+    }
+
+    /// Removes what others left behind: jobs of other wishes are given up, and so are parts that nobody committed.
+    pub async fn tidy(&self, store: &Store, job: JobId) -> anyhow::Result<()> {
+        for other in store.jobs(&store::job::Filter::default()).await? {
+            if other.id != job && !other.state.is_final() {
+                store.cancel(other.id, None).await?;
+            }
+        }
+        let executions = store.executions_of_job(job).await?;
+        let committed = executions.iter().filter(|execution| execution.committed_at.is_some());
+        let kept: Vec<String> = committed.map(|execution| execution.id.to_string()).collect();
+        self.parts().remove_all_but(&kept)?;
+        Ok(())
+    }
+
+    /// Lets the folder show what was published, and removes what that replaces. Killed in between, the same command
+    /// finishes it.
+    pub fn show(&self, published: &Published) -> anyhow::Result<()> {
+        for index in &published.packaged.indexes {
+            files::replace(&self.root.join(&index.name), index.text.as_bytes())?;
+        }
+        for entry in fs::read_dir(&self.root)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if is_generation(&name) && name != published.generation {
+                files::remove(&entry.path())?;
+            }
+        }
+        self.parts().remove_all_but(&[])?;
+        for empty in ["parts", "work"] {
+            files::remove(&self.root.join(STATE).join(empty))?;
+        }
+        Ok(())
+    }
+}
+
+fn is_generation(name: &str) -> bool {
+    let id = name.strip_prefix(GENERATION);
+    id.is_some_and(|id| id.len() == 10 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The same for the same file, settings and version of this program.
+fn identity(source: &Path, settings: &Chosen) -> anyhow::Result<String> {
+    let found = source.metadata()?;
+    let changed = found.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut digest = Sha256::new();
+    digest.update(source.as_os_str().as_encoded_bytes());
+    digest.update(format!(
+        "\0{}\0{}\0{}\0{}",
+        found.len(),
+        changed.as_nanos(),
+        serde_json::to_string(settings)?,
+        env!("CARGO_PKG_VERSION")
+    ));
+    Ok(hex::encode(digest.finalize()))
+}
+
+async fn the_video(store: &Store, title: &str, source: &str) -> anyhow::Result<VideoId> {
+    const SLUG: &str = "output";
+    if let Some(video) = store.find_video(SLUG).await? {
+        return Ok(video);
+    }
+    let new = NewVideo {
+        slug: SLUG.into(),
+        title: title.into(),
+        user: "default".into(),
+        source: Some(source.into()),
+        ..NewVideo::default()
+    };
+    Ok(store.create_video(&new).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_generations_are_taken_for_generations() {
+        assert!(is_generation("g-1f2e3d4c5b"));
+        for other in ["g-", "g-holiday", "1f2e3d4c5b", "g-1f2e3d4c5b0", "g-../../../x"] {
+            assert!(!is_generation(other), "{other}");
+        }
+    }
+}

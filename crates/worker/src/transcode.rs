@@ -1,0 +1,142 @@
+//! A video file becomes a stream: the kinds of work a transcoding job consists of, and the job itself.
+//!
+//! | stage | what it commits |
+//! | --- | --- |
+//! | `probe` | what the file is |
+//! | `plan` | everything that follows from that, and the pieces of the stages below |
+//! | `encode` | segments of one chunk, in all rungs of a codec |
+//! | `audio`, `subtitles`, `thumbnails` | a track each, whole; the small pictures |
+//! | `package` | the complete generation, proved by the gate |
+//! | `measure` | how near a rung comes to the source, where that was asked for |
+//! | `publish` | the generation under its final name, and the video's pointer to it |
+//!
+//! Each task writes into its execution's own folder, and what it commits names that folder; so nothing of an execution
+//! that lost its lease is ever used.
+
+mod audio;
+mod encode;
+mod gate;
+mod measure;
+mod package;
+mod plan;
+mod probe;
+mod publish;
+mod spec;
+mod subtitles;
+mod thumbnails;
+mod tools;
+
+pub use measure::Likeness;
+pub use package::Packaged;
+pub use probe::look;
+pub use publish::Published;
+pub use spec::{Order, spec};
+pub use tools::Tools;
+
+use crate::handler::{BoxFuture, Failed, Handler, Handlers, Outcome};
+use crate::{Context, handler};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use wire::Assignment;
+
+impl Handlers {
+    /// Everything a transcoding job asks for.
+    pub fn with_transcoding(self, tools: &Tools) -> Self {
+        self.with(Stage { kind: "probe", tools: tools.clone(), run: probe::run })
+            .with(Stage { kind: "plan", tools: tools.clone(), run: plan::run })
+            .with(Stage { kind: "encode", tools: tools.clone(), run: encode::run })
+            .with(Stage { kind: "audio", tools: tools.clone(), run: audio::run })
+            .with(Stage { kind: "subtitles", tools: tools.clone(), run: subtitles::run })
+            .with(Stage { kind: "thumbnails", tools: tools.clone(), run: thumbnails::run })
+            .with(Stage { kind: "package", tools: tools.clone(), run: package::run })
+            .with(Stage { kind: "measure", tools: tools.clone(), run: measure::run })
+            .with(Stage { kind: "publish", tools: tools.clone(), run: publish::run })
+    }
+}
+
+type Run = for<'a> fn(Work<'a>) -> BoxFuture<'a, Result<Outcome, Failed>>;
+
+struct Stage {
+    kind: &'static str,
+    tools: Tools,
+    run: Run,
+}
+
+impl Handler for Stage {
+    fn kind(&self) -> &str {
+        self.kind
+    }
+
+    fn run<'a>(
+        &'a self,
+        job: &'a Assignment,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Outcome, Failed>> {
+        (self.run)(Work { tools: &self.tools, job, context })
+    }
+}
+
+/// One task, and what its stage needs to do it.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    tools: &'a Tools,
+    job: &'a Assignment,
+    context: &'a Context,
+}
+
+impl Work<'_> {
+    /// The stage's own part of the job's spec.
+    fn payload<T: DeserializeOwned>(&self) -> Result<T, Failed> {
+        self.parse(&self.job.payload, "payload")
+    }
+
+    /// What the plan says of this task.
+    fn input<T: DeserializeOwned>(&self) -> Result<T, Failed> {
+        self.parse(self.job.input.as_ref().unwrap_or(&Value::Null), "input")
+    }
+
+    /// What the only task of an earlier stage committed.
+    fn result<T: DeserializeOwned>(&self, stage: &str) -> Result<T, Failed> {
+        self.results(stage)?.into_iter().next().ok_or_else(|| missing(stage))
+    }
+
+    /// What the tasks of an earlier stage committed, without those that were given up.
+    fn results<T: DeserializeOwned>(&self, stage: &str) -> Result<Vec<T>, Failed> {
+        let results = self.job.results.get(stage).ok_or_else(|| missing(stage))?;
+        results.iter().filter(|result| !result.is_null()).map(|result| self.parse(result, stage)).collect()
+    }
+
+    fn parse<T: DeserializeOwned>(&self, value: &Value, what: &str) -> Result<T, Failed> {
+        T::deserialize(value).map_err(|error| {
+            Failed::permanent(format!("the {what} of stage `{}` cannot be read: {error}", self.job.stage))
+        })
+    }
+}
+
+fn missing(stage: &str) -> Failed {
+    Failed::permanent(format!(
+        "nothing was handed on from stage `{stage}`; is it among the stages that this one reads?"
+    ))
+}
+
+fn outcome(result: &impl Serialize) -> Result<Outcome, Failed> {
+    let value = serde_json::to_value(result);
+    value
+        .map(handler::Outcome::from)
+        .map_err(|error| Failed::permanent(format!("the result cannot be written: {error}")))
+}
+
+/// The payload of stages that read the file itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct FromSource {
+    /// A path on the worker's machine, or a URL.
+    source: String,
+}
+
+/// Tracks, and the execution whose folder they are in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Tracks {
+    execution: String,
+    tracks: Vec<media::manifest::Track>,
+}

@@ -1,0 +1,67 @@
+//! One chunk of the picture, in all rungs of a codec, from one decoding.
+
+use super::{FromSource, Tracks, Work, outcome};
+use crate::handler::{BoxFuture, Failed, Outcome};
+use crate::process::Measure;
+use media::command;
+use media::manifest::Track;
+use media::mp4::{self, Cut, cut};
+use media::plan::{Picture, Piece, Plan};
+use std::path::{Path, PathBuf};
+
+pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
+    Box::pin(async move {
+        let FromSource { source } = work.payload()?;
+        let (plan, piece): (Plan, Piece) = (work.result("plan")?, work.input()?);
+        let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
+            return Err(Failed::permanent("there is no picture in the plan to encode"));
+        };
+        let argv = command::encode(&plan, picture, video, &piece, &source);
+        let measure = Measure { read: media::progress::frame, whole: piece.chunk.frames() };
+        work.succeed("encode", argv, Some(measure)).await?;
+
+        work.context.set_step("cut");
+        let folder = work.context.folder().await?.to_owned();
+        let cuts = cuts(picture, &piece);
+        let made = folder.join("made");
+        let tracks = work.blocking({
+            let made = made.clone();
+            move || cut_all(&folder, &made, &cuts)
+        });
+        let tracks = tracks.await?;
+        count_bytes(&work, &tracks);
+        outcome(&Tracks { execution: work.keep(made).await?, tracks })
+    })
+}
+
+fn cuts(picture: &Picture, piece: &Piece) -> Vec<Cut> {
+    let cut = |rung: &media::ladder::Rung| Cut {
+        name: rung.name.clone(),
+        first_frame: piece.chunk.first_frame,
+        frames: piece.chunk.frames(),
+        frames_per_segment: picture.segment_frames,
+        first_segment: piece.chunk.first_segment,
+        ticks_per_frame: picture.frame_ticks,
+    };
+    picture.rungs_of(piece.codec).map(cut).collect()
+}
+
+fn cut_all(folder: &Path, made: &Path, cuts: &[Cut]) -> Result<Vec<Track>, Failed> {
+    let one = |of: &Cut| {
+        let file: PathBuf = folder.join(format!("{}.mp4", of.name));
+        let track = cut(&file, made, of).map_err(|error| cutting(&of.name, &error))?;
+        // Its samples are in the segments now, and a disk may be small.
+        std::fs::remove_file(&file).map_err(|error| super::tools::disk("removing", &file, &error))?;
+        Ok(track)
+    };
+    cuts.iter().map(one).collect()
+}
+
+pub(super) fn cutting(name: &str, error: &mp4::Error) -> Failed {
+    Failed::transient(format!("{name} did not come out as planned: {error}"))
+}
+
+pub(super) fn count_bytes(work: &Work<'_>, tracks: &[Track]) {
+    let segments = tracks.iter().flat_map(|track| &track.segments).map(|segment| segment.file.bytes);
+    work.context.count_bytes(0, segments.sum());
+}

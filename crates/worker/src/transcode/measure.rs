@@ -1,0 +1,36 @@
+//! How near a rung comes to the source.
+
+use super::package::Packaged;
+use super::{FromSource, Work, outcome};
+use crate::handler::{BoxFuture, Failed, Outcome};
+use crate::process::Measure;
+use media::ladder::Rung;
+use media::plan::Plan;
+use media::{command, playlist};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Likeness {
+    pub rung: String,
+    pub ssim: Option<f64>,
+    /// In decibels; none for pictures that are equal.
+    pub psnr: Option<f64>,
+}
+
+pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
+    Box::pin(async move {
+        let FromSource { source } = work.payload()?;
+        let (plan, rung): (Plan, Rung) = (work.result("plan")?, work.input()?);
+        let packaged: Packaged = work.result("package")?;
+        let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
+            return Err(Failed::permanent("there is no picture to compare"));
+        };
+        let tree = work.tools.files.folder(&packaged.execution);
+        let playlist = tree.join(&rung.name).join(playlist::MEDIA);
+        let argv = command::measure(picture, video, &rung, &playlist.to_string_lossy(), &source);
+        let measure = Measure { read: media::progress::frame, whole: picture.frames };
+        let exit = work.succeed("measure", argv, Some(measure)).await?;
+        let (ssim, psnr) = command::likeness(&exit.stderr_tail);
+        outcome(&Likeness { rung: rung.name, ssim, psnr })
+    })
+}

@@ -1,0 +1,214 @@
+//! The complete generation: every track, every playlist, in one folder, and the proof that it is what was planned.
+
+use super::subtitles::Texts;
+use super::thumbnails::Pictures;
+use super::tools::disk;
+use super::{Tracks, Work, gate, outcome};
+use crate::handler::{BoxFuture, Failed, Outcome};
+use media::manifest::{Artifact, Presentation, Shape, Sound, Track};
+use media::plan::Plan;
+use media::{command, master, playlist};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Payload {
+    /// What the generation will be called below its output folder.
+    pub generation: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Packaged {
+    pub execution: String,
+    /// All of the generation.
+    pub files: Vec<Artifact>,
+    /// What the folder above has to say to show this generation.
+    pub indexes: Vec<Index>,
+    pub renditions: Vec<wire::Rendition>,
+    /// What the gate has seen.
+    pub proof: Value,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Index {
+    pub name: String,
+    pub text: String,
+}
+
+pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
+    Box::pin(async move {
+        let Payload { generation } = work.payload()?;
+        let parts = Parts::gather(&work)?;
+        let tree = work.context.folder().await?.join("made");
+        let indexes = parts.indexes(&format!("{generation}/"))?;
+        let written = work.blocking({
+            let (tree, parts) = (tree.clone(), parts.clone());
+            move || parts.write(&tree)
+        });
+        let mut files = written.await?;
+        if parts.plan.settings.mp4 {
+            files.push(progressive(&work, &parts.presentation, &tree).await?);
+        }
+        let judged = gate::judge(&work, &parts.plan, &tree, &files).await?;
+        outcome(&Packaged {
+            renditions: parts.renditions(),
+            execution: work.keep(tree).await?,
+            files,
+            indexes,
+            proof: judged.proof,
+            warnings: judged.warnings,
+        })
+    })
+}
+
+/// Everything the generation is made of, and where it lies.
+#[derive(Clone)]
+struct Parts {
+    plan: Plan,
+    presentation: Presentation,
+    pictures: Vec<Pictures>,
+    /// The file behind each path of the generation.
+    sources: HashMap<String, PathBuf>,
+}
+
+impl Parts {
+    fn gather(work: &Work<'_>) -> Result<Self, Failed> {
+        let plan: Plan = work.result("plan")?;
+        let (encoded, sounds): (Vec<Tracks>, Vec<Tracks>) = (work.results("encode")?, work.results("audio")?);
+        let (texts, pictures): (Vec<Texts>, Vec<Pictures>) =
+            (work.results("subtitles")?, work.results("thumbnails")?);
+        let mut sources = HashMap::new();
+        let mut found = |execution: &str, file: &Artifact| {
+            let path = || work.tools.files.folder(execution).join(&file.path);
+            sources.entry(file.path.clone()).or_insert_with(path);
+        };
+        for made in encoded.iter().chain(&sounds) {
+            made.tracks.iter().flat_map(Track::files).for_each(|file| found(&made.execution, file));
+        }
+        for text in &texts {
+            text.subtitles.files().for_each(|file| found(&text.execution, file));
+        }
+        for made in &pictures {
+            made.files.iter().for_each(|file| found(&made.execution, file));
+        }
+        let presentation = Presentation {
+            video: join(&plan, encoded)?,
+            audio: sounds
+                .into_iter()
+                .flat_map(|made| made.tracks)
+                .filter_map(|track| sound(&plan, track))
+                .collect(),
+            subtitles: texts.into_iter().map(|text| text.subtitles).collect(),
+        };
+        Ok(Parts { plan, presentation, pictures, sources })
+    }
+
+    /// Lays the generation out in `tree`, its master playlist last.
+    fn write(&self, tree: &Path) -> Result<Vec<Artifact>, Failed> {
+        let Presentation { video, audio, subtitles } = &self.presentation;
+        let tracks = video.iter().chain(audio.iter().map(|sound| &sound.track));
+        let mut files: Vec<Artifact> = tracks.clone().flat_map(Track::files).cloned().collect();
+        files.extend(subtitles.iter().flat_map(|text| text.files()).cloned());
+        files.extend(self.pictures.iter().flat_map(|made| &made.files).cloned());
+        for file in &files {
+            let (from, to) = (self.sources.get(&file.path), tree.join(&file.path));
+            let from = from.ok_or_else(|| Failed::permanent(format!("nothing was made of {}", file.path)))?;
+            files::link(from, &to).map_err(|error| disk("packaging", &to, &error))?;
+        }
+        let mut texts: Vec<(String, String)> = Vec::new();
+        for track in tracks {
+            texts.push((format!("{}/{}", track.name, playlist::MEDIA), playlist::media(track)));
+        }
+        for track in video {
+            texts.push((format!("{}/{}", track.name, playlist::I_FRAMES), playlist::i_frames(track)));
+        }
+        let boundaries = self.plan.boundaries();
+        for text in subtitles {
+            let listed = playlist::subtitles(&boundaries, &text.segments);
+            texts.push((format!("{}/{}", text.name, playlist::MEDIA), listed));
+        }
+        texts.extend(self.indexes("")?.into_iter().rev().map(|index| (index.name, index.text)));
+        for (path, text) in texts {
+            let to = tree.join(&path);
+            files::replace(&to, text.as_bytes()).map_err(|error| disk("packaging", &to, &error))?;
+            files.push(Artifact::of(tree, &path).map_err(|error| disk("reading", &to, &error))?);
+        }
+        Ok(files)
+    }
+
+    /// What players open, for a folder from which `prefix` leads to the generation.
+    fn indexes(&self, prefix: &str) -> Result<Vec<Index>, Failed> {
+        let master = Index { name: "master.m3u8".into(), text: master::master(&self.presentation, prefix) };
+        let mut indexes = vec![master];
+        if self.plan.settings.dash {
+            let text = String::new();
+            indexes.push(Index { name: "manifest.mpd".into(), text });
+        }
+        Ok(indexes)
+    }
+
+    fn renditions(&self) -> Vec<wire::Rendition> {
+        let Presentation { video, audio, .. } = &self.presentation;
+        video.iter().chain(audio.iter().map(|sound| &sound.track)).map(rendition).collect()
+    }
+}
+
+/// The chunks of each rung, as one track.
+fn join(plan: &Plan, encoded: Vec<Tracks>) -> Result<Vec<Track>, Failed> {
+    let mut runs: BTreeMap<String, Vec<Track>> = BTreeMap::new();
+    for track in encoded.into_iter().flat_map(|made| made.tracks) {
+        runs.entry(track.name.clone()).or_default().push(track);
+    }
+    let rungs = plan.picture.iter().flat_map(|picture| &picture.rungs);
+    rungs
+        .map(|rung| {
+            let runs = runs.remove(&rung.name).unwrap_or_default();
+            Track::join(runs).map_err(|error| Failed::permanent(format!("{}: {error}", rung.name)))
+        })
+        .collect()
+}
+
+fn sound(plan: &Plan, track: Track) -> Option<Sound> {
+    let planned = plan.audio.iter().find(|planned| planned.name == track.name)?;
+    Some(Sound {
+        track,
+        language: planned.language.clone(),
+        title: planned.title.clone(),
+        is_default: planned.is_default,
+    })
+}
+
+fn rendition(track: &Track) -> wire::Rendition {
+    let (width, height) = match track.shape {
+        Shape::Video { width, height, .. } => (Some(width.into()), Some(height.into())),
+        Shape::Audio { .. } => (None, None),
+    };
+    wire::Rendition {
+        name: track.name.clone(),
+        codec: track.codec.clone(),
+        width,
+        height,
+        bandwidth: i64::try_from(master::peak_bandwidth(track)).ok(),
+        bytes: i64::try_from(track.files().map(|file| file.bytes).sum::<u64>()).unwrap_or(i64::MAX),
+    }
+}
+
+/// The best picture and the sound a player would choose, as one file.
+async fn progressive(work: &Work<'_>, of: &Presentation, tree: &Path) -> Result<Artifact, Failed> {
+    let playlist_of = |name: &str| tree.join(name).join(playlist::MEDIA).to_string_lossy().into_owned();
+    let best = of.video.iter().find(|track| track.codec.starts_with("avc1")).or(of.video.first());
+    let sound = of.audio.iter().find(|sound| sound.is_default).or(of.audio.first());
+    let video = best.map(|track| playlist_of(&track.name));
+    let audio = sound.map(|sound| playlist_of(&sound.track.name));
+    work.succeed("mp4", command::progressive(video.as_deref(), audio.as_deref()), None).await?;
+    let (file, to) = (work.context.folder().await?.join("video.mp4"), tree.join("video.mp4"));
+    let tree = tree.to_owned();
+    work.blocking(move || {
+        std::fs::rename(&file, &to).map_err(|error| disk("keeping", &to, &error))?;
+        Artifact::of(&tree, "video.mp4").map_err(|error| disk("reading", &to, &error))
+    })
+    .await
+}

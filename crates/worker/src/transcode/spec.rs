@@ -1,0 +1,145 @@
+//! A transcoding job as stages.
+
+use super::FromSource;
+use super::package::Payload as Package;
+use super::plan::Payload as Plan;
+use super::publish::Payload as Publish;
+use media::settings::Settings;
+use rules::job::Phase;
+use rules::spec::{Spec, Stage};
+use rules::{Priority, VideoId};
+use serde::Serialize;
+use serde_json::Value;
+use std::time::Duration;
+
+/// What is to become of one file.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// For people.
+    pub name: String,
+    pub user: String,
+    pub priority: Priority,
+    pub video: VideoId,
+    /// A path on the workers' machine, or a URL.
+    pub source: String,
+    pub settings: Settings,
+    /// Where generations of this video go, and what this one is called there.
+    pub output: String,
+    pub generation: String,
+    /// An encoder that makes no frame for so long is killed, and its task tried again.
+    pub stall: Duration,
+    pub max_attempts: u32,
+    pub backoff_initial: Duration,
+}
+
+pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
+    let source = value(&FromSource { source: order.source.clone() })?;
+    let stall_ms = u32::try_from(order.stall.as_millis()).unwrap_or(u32::MAX);
+    let encoders = order.settings.codecs.iter().map(|codec| order.settings.encoder.encoder(*codec));
+    let pieces = |kind: &str| Stage {
+        needs: names(["plan"]),
+        reads: names(["plan"]),
+        expand: Some("plan".into()),
+        stall_ms: Some(stall_ms),
+        ..stage(kind, Phase::Processing, source.clone())
+    };
+    let publish =
+        Publish { video: order.video, output: order.output.clone(), generation: order.generation.clone() };
+    let package = Package { generation: order.generation.clone() };
+    let parts = ["encode", "audio", "subtitles", "thumbnails"];
+    let mut stages = vec![
+        stage("probe", Phase::Validating, source.clone()),
+        Stage {
+            needs: names(["probe"]),
+            reads: names(["probe"]),
+            ..stage("plan", Phase::Planning, value(&Plan { settings: order.settings.clone() })?)
+        },
+        Stage { requires: encoders.collect(), ..pieces("encode") },
+        pieces("audio"),
+        Stage { optional: true, ..pieces("subtitles") },
+        Stage { optional: true, ..pieces("thumbnails") },
+        Stage {
+            needs: names(parts),
+            reads: names(["plan"]).into_iter().chain(names(parts)).collect(),
+            ..stage("package", Phase::Processing, value(&package)?)
+        },
+    ];
+    let mut before = names(["package"]);
+    if order.settings.measure {
+        let both = names(["plan", "package"]);
+        stages.push(Stage { needs: both.clone(), reads: both, optional: true, ..pieces("measure") });
+        before.push("measure".into());
+    }
+    stages.push(Stage {
+        needs: before,
+        reads: names(["package"]),
+        ..stage("publish", Phase::UploadingOutputs, value(&publish)?)
+    });
+    Ok(Spec {
+        name: order.name.clone(),
+        user: order.user.clone(),
+        priority: order.priority,
+        max_attempts: order.max_attempts,
+        backoff_initial_ms: u32::try_from(order.backoff_initial.as_millis()).unwrap_or(u32::MAX),
+        backoff_max_ms: 300_000,
+        stages,
+    })
+}
+
+fn stage(kind: &str, phase: Phase, with: Value) -> Stage {
+    Stage {
+        name: kind.into(),
+        phase,
+        needs: Vec::new(),
+        reads: Vec::new(),
+        expand: None,
+        segments: None,
+        run: None,
+        sleep_ms: None,
+        kind: Some(kind.into()),
+        with: Some(with),
+        requires: Vec::new(),
+        prefer_gpu: false,
+        optional: false,
+        timeout_ms: None,
+        stall_ms: None,
+        effect: None,
+    }
+}
+
+fn value(payload: &impl Serialize) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(payload)
+}
+
+fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
+    names.map(String::from).into()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stages_of_an_order_fit_together() {
+        let order = Order {
+            name: "talk.mov".into(),
+            user: "ann".into(),
+            priority: Priority::default(),
+            video: VideoId(1),
+            source: "/talk.mov".into(),
+            settings: Settings::default(),
+            output: "/out".into(),
+            generation: "g1".into(),
+            stall: Duration::from_secs(60),
+            max_attempts: 3,
+            backoff_initial: Duration::from_secs(1),
+        };
+
+        let stages = spec(&order).unwrap().resolve().unwrap();
+
+        let names: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
+        let expected = ["probe", "plan", "encode", "audio", "subtitles", "thumbnails", "package", "publish"];
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,68 @@
+//! Small pictures for the seek bar, and one to show before playing.
+
+use super::tools::disk;
+use super::{FromSource, Work, outcome};
+use crate::handler::{BoxFuture, Failed, Outcome};
+use media::command;
+use media::manifest::Artifact;
+use media::plan::{Plan, Thumbnails};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Files, and the execution whose folder they are in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Pictures {
+    pub execution: String,
+    pub files: Vec<Artifact>,
+}
+
+const INDEX: &str = "thumbnails.vtt";
+
+pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
+    Box::pin(async move {
+        let FromSource { source } = work.payload()?;
+        let (plan, thumbnails): (Plan, Thumbnails) = (work.result("plan")?, work.input()?);
+        let Some(video) = &plan.source.video else {
+            return Err(Failed::permanent("there is no picture to make smaller"));
+        };
+        let folder = work.context.folder().await?.to_owned();
+        let made = folder.join("made");
+        work.succeed("thumbnails", command::thumbnails(&thumbnails, video, &source), None).await?;
+        let duration = plan.duration();
+        let files = work.blocking({
+            let made = made.clone();
+            move || collect(&folder, &made, &thumbnails, duration)
+        });
+        let files = files.await?;
+        outcome(&Pictures { execution: work.keep(made).await?, files })
+    })
+}
+
+fn collect(
+    folder: &Path,
+    made: &Path,
+    thumbnails: &Thumbnails,
+    duration: f64,
+) -> Result<Vec<Artifact>, Failed> {
+    let sheets = thumbnails.count.div_ceil(thumbnails.columns * thumbnails.rows);
+    let sheets: Vec<String> = (1..=sheets).map(sheet).collect();
+    let index = {
+        let _ = duration;
+        String::new()
+    };
+    let place = |name: &str| -> Result<Artifact, Failed> {
+        let to = made.join(name);
+        std::fs::rename(folder.join(name), &to).map_err(|error| disk("keeping", &to, &error))?;
+        Artifact::of(made, name).map_err(|error| disk("reading", &to, &error))
+    };
+    let write = || {
+        std::fs::create_dir_all(made)?;
+        std::fs::write(folder.join(INDEX), index)
+    };
+    write().map_err(|error| disk("writing", made, &error))?;
+    sheets.iter().map(String::as_str).chain(["poster.jpg", INDEX]).map(place).collect()
+}
+
+fn sheet(number: u32) -> String {
+    format!("sprite-{number}.jpg")
+}
