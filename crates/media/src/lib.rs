@@ -9,6 +9,7 @@
 //! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
 //! | [`playlist`], [`master`], [`dash`] | what players are told of them: HLS for a track, HLS for all of them, and DASH |
 
+pub mod dash;
 pub mod manifest;
 pub mod master;
 pub mod mp4;
