@@ -6,15 +6,26 @@
 //! | file | what |
 //! | --- | --- |
 //! | [`source`] | a video file as Vodmill understands it; [`probe`] finds it out, [`timeline`] from the times of its frames |
+//! | [`settings`], [`plan`] | what a person may choose, and everything that follows from it; [`ladder`] chooses the sizes |
+//! | [`command`] | command lines of ffmpeg; [`picture`] writes their filters, [`encoder`] their codecs, [`progress`] reads how far they are |
 //! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
 //! | [`playlist`], [`master`], [`dash`] | what players are told of them: HLS for a track, HLS for all of them, and DASH |
+//! | [`vtt`] | subtitles along the segments, and the index of thumbnails |
 
+pub mod command;
 pub mod dash;
+pub mod encoder;
+pub mod ladder;
 pub mod manifest;
 pub mod master;
 pub mod mp4;
+pub mod picture;
+pub mod plan;
 pub mod playlist;
 pub mod probe;
+pub mod progress;
 pub mod ratio;
+pub mod settings;
 pub mod source;
 pub mod timeline;
+pub mod vtt;

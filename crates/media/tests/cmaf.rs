@@ -1,8 +1,10 @@
 //! Real media from ffmpeg, cut, joined and listed, and then proved by ffprobe.
 
-use media::manifest::{Shape, Track};
+#![allow(clippy::unwrap_used)]
+
+use media::manifest::{Presentation, Shape, Sound, Track};
 use media::mp4::{Cut, CutAudio, Error, Reader, Sample, cut, cut_audio};
-use media::playlist;
+use media::{dash, master, playlist};
 use std::fs::{self, File};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -131,7 +133,10 @@ fn assert_frames_are_seamless(picture: &Picture, lengths: &[u64]) {
     assert_eq!(track.later_inits, [], "chunks of equal settings have equal init segments");
     assert_decodes(&list);
     let key_frames = track.segments.iter().map(|segment| segment.key_frames.len()).sum::<usize>();
-    assert_eq!(key_frames, lengths.iter().map(|length| length.div_ceil(picture.group.into()) as usize).sum());
+    assert_eq!(
+        key_frames,
+        lengths.iter().map(|length| length.div_ceil(picture.group.into()) as usize).sum::<usize>()
+    );
 }
 
 #[test]
@@ -202,6 +207,29 @@ fn sound_begins_at_zero_and_is_cut_near_the_segments_of_the_picture() {
     assert_decodes(&list);
     let wrong = cut_audio(&file, folder.path(), &cut_sound(150));
     assert!(matches!(wrong, Err(Error::Packets { found: 147, expected: 150 })));
+}
+
+#[test]
+fn picture_and_sound_are_played_together_over_hls_and_dash() {
+    let folder = TempDir::new().unwrap();
+    let generation = folder.path().join("g3");
+    fs::create_dir(&generation).unwrap();
+    let file = NTSC.encode(folder.path(), 0, 93);
+    let video = cut(&file, &generation, &NTSC.cut(0, 93)).unwrap();
+    let track = cut_audio(&sound(folder.path(), "aac"), &generation, &cut_sound(147)).unwrap();
+    publish(&generation, &video);
+    publish(&generation, &track);
+    let audio = vec![Sound { track, language: "en".into(), title: "English".into(), is_default: true }];
+    let all = Presentation { video: vec![video], audio, subtitles: Vec::new() };
+
+    let (hls, mpd) = (folder.path().join("master.m3u8"), folder.path().join("manifest.mpd"));
+    fs::write(&hls, master::master(&all, "g3/")).unwrap();
+    fs::write(&mpd, dash::mpd(&all, "g3/").unwrap()).unwrap();
+
+    for list in [hls, mpd] {
+        assert_decodes(&list);
+        assert_eq!(times(&list, "packet=pts").len(), 93 + 147, "{}", list.display());
+    }
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! WebVTT: subtitles along the segments, and the index of thumbnails.
+
+use crate::plan::Thumbnails;
+use std::fmt::Write;
+
+/// What the file of all cues is called, in the track's folder.
+pub const WHOLE: &str = "subtitles.vtt";
+
+/// A text and when it is shown, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cue {
+    pub start: u64,
+    pub end: u64,
+    /// Where it is shown, as WebVTT writes it: `line:0 align:start`. Often empty.
+    pub settings: String,
+    pub text: String,
+}
+
+/// What a segment is called; numbers count from 0, names from 1.
+pub fn segment_name(number: usize) -> String {
+    format!("seg-{:05}.vtt", number + 1)
+}
+
+/// Reads what there is to show, in order of time. What cannot be understood is passed over: a subtitle less is better
+/// than none.
+pub fn parse(text: &str) -> Vec<Cue> {
+    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+    let mut cues: Vec<Cue> = blocks(&text).filter_map(|block| parse_block(&block)).collect();
+    cues.sort_by_key(|cue| (cue.start, cue.end));
+    cues
+}
+
+/// All cues in one file.
+pub fn whole(cues: &[Cue]) -> String {
+    "WEBVTT\n".to_owned() + &cues.iter().map(write_cue).collect::<String>()
+}
+
+/// A file for each segment, which end at these times, in seconds. A cue stands in every segment it is shown in, with its
+/// times unchanged.
+pub fn segments(cues: &[Cue], boundaries: &[f64]) -> Vec<String> {
+    let millis: Vec<u64> = boundaries.iter().map(|seconds| (seconds * 1000.0).round() as u64).collect();
+    let starts = std::iter::once(0).chain(millis.iter().copied());
+    let segment = |(start, end): (u64, &u64)| {
+        let shown = cues.iter().filter(|cue| cue.start < *end && cue.end > start);
+        let head = "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n";
+        head.to_owned() + &shown.map(write_cue).collect::<String>()
+    };
+    starts.zip(&millis).map(segment).collect()
+}
+
+/// Which part of which sheet, `sprite-1.jpg` and on, shows what a video of this many seconds looks like, and when.
+pub fn thumbnails(of: &Thumbnails, duration: f64) -> String {
+    let (columns, rows) = (of.columns.max(1), of.rows.max(1));
+    let millis = |index: u32| (f64::from(index) * of.seconds).min(duration) * 1000.0;
+    let mut out = String::from("WEBVTT\n");
+    for index in 0..of.count {
+        let (sheet, place) = (index / (columns * rows) + 1, index % (columns * rows));
+        let (x, y) = (place % columns * of.width, place / columns * of.height);
+        let end = if index + 1 == of.count { duration * 1000.0 } else { millis(index + 1) };
+        let (start, end) = (time(millis(index).round() as u64), time(end.round() as u64));
+        let (width, height) = (of.width, of.height);
+        let _ = write!(out, "\n{start} --> {end}\nsprite-{sheet}.jpg#xywh={x},{y},{width},{height}\n");
+    }
+    out
+}
+
+fn blocks(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let blocks: Vec<Vec<&str>> = lines.split(|line| line.trim().is_empty()).map(<[&str]>::to_vec).collect();
+    blocks.into_iter().filter(|block| !block.is_empty())
+}
+
+/// `None` for the header, notes, styles, and cues that are never seen.
+fn parse_block(lines: &[&str]) -> Option<Cue> {
+    let at = lines.iter().position(|line| line.contains("-->"))?;
+    if lines[0].starts_with("NOTE") && at > 0 {
+        return None;
+    }
+    let (start, rest) = lines[at].split_once("-->")?;
+    let (end, settings) = rest.trim().split_once(char::is_whitespace).unwrap_or((rest.trim(), ""));
+    let (start, end) = (parse_time(start)?, parse_time(end)?);
+    let text = lines[at + 1..].join("\n").replace('\0', "").replace("-->", "--&gt;");
+    let settings = settings.split_whitespace().collect::<Vec<_>>().join(" ");
+    (start < end && !text.trim().is_empty()).then_some(Cue { start, end, settings, text })
+}
+
+/// `01:02:03.456`, `02:03.456`, and with SubRip's comma.
+fn parse_time(text: &str) -> Option<u64> {
+    let (clock, fraction) = text.trim().split_once(['.', ','])?;
+    let mut seconds: u64 = 0;
+    for part in clock.split(':') {
+        seconds = seconds.checked_mul(60)?.checked_add(digits(part)?)?;
+    }
+    let millis = digits(format!("{fraction:0<3}").get(..3)?)?;
+    seconds.checked_mul(1000)?.checked_add(millis)
+}
+
+fn digits(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn write_cue(cue: &Cue) -> String {
+    let space = if cue.settings.is_empty() { "" } else { " " };
+    format!("\n{} --> {}{space}{}\n{}\n", time(cue.start), time(cue.end), cue.settings, cue.text)
+}
+
+fn time(millis: u64) -> String {
+    let seconds = millis / 1000;
+    format!("{:02}:{:02}:{:02}.{:03}", seconds / 3600, seconds / 60 % 60, seconds % 60, millis % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\u{feff}WEBVTT\r\n\r\nNOTE from --> a tool\r\nnothing\r\n\r\n\
+        1\r\n00:05.000 --> 00:07.500 line:0   align:start\r\nover the <i>seam</i>\r\ntwo lines\r\n\r\n\
+        00:00:01,000 --> 00:00:02,5\r\nearly --> bird\r\n\r\n\
+        00:03.000 --> 00:03.000\r\nnever\r\n\r\n00:xx.000 --> 00:09.000\r\nbroken\r\n\r\n\
+        01:00:00.000 --> 01:00:01.000\r\nlate";
+
+    #[test]
+    fn what_can_be_understood_is_read_in_order() {
+        let cues = parse(TEXT);
+
+        let texts: Vec<_> = cues.iter().map(|cue| (cue.start, cue.end, &*cue.text)).collect();
+        assert_eq!(
+            texts,
+            [
+                (1000, 2500, "early --&gt; bird"),
+                (5000, 7500, "over the <i>seam</i>\ntwo lines"),
+                (3_600_000, 3_601_000, "late")
+            ]
+        );
+        assert_eq!(cues[1].settings, "line:0 align:start");
+        assert_eq!(parse(&whole(&cues)), cues);
+    }
+
+    #[test]
+    fn a_cue_stands_in_every_segment_it_is_shown_in() {
+        let segments = segments(&parse(TEXT), &[6.0, 12.0, 18.0]);
+
+        let head = "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n";
+        let over = "\n00:00:05.000 --> 00:00:07.500 line:0 align:start\nover the <i>seam</i>\ntwo lines\n";
+        assert_eq!(segments.len(), 3);
+        assert!(segments[0].starts_with(head) && segments[0].ends_with(over), "{}", segments[0]);
+        assert_eq!(segments[1], format!("{head}{over}"));
+        assert_eq!(segments[2], head);
+    }
+
+    #[test]
+    fn thumbnails_run_over_the_sheets_and_end_with_the_video() {
+        let of = Thumbnails { seconds: 2.0, count: 6, width: 160, height: 90, columns: 2, rows: 2 };
+
+        let index = thumbnails(&of, 11.5);
+
+        assert!(
+            index.contains("00:00:06.000 --> 00:00:08.000\nsprite-1.jpg#xywh=160,90,160,90\n"),
+            "{index}"
+        );
+        assert!(
+            index.ends_with("00:00:10.000 --> 00:00:11.500\nsprite-2.jpg#xywh=160,0,160,90\n"),
+            "{index}"
+        );
+    }
+
+    #[test]
+    fn noise_is_no_cue_and_no_panic() {
+        for noise in
+            ["", "-->", "WEBVTT\n\n--> -->\nx", "é:é.é --> 1:1.é\nx", "99999999999999999999:1.0 --> 2:0.0\nx"]
+        {
+            assert_eq!(parse(noise), [], "{noise}");
+        }
+    }
+}
