@@ -3,9 +3,9 @@
 //! It owns the two locks nobody may forget: [`Db::write`] takes SQLite's single write lock at once
 //! (`BEGIN IMMEDIATE`), and PostgreSQL's row locks stand in the statements (`FOR UPDATE`).
 
-use crate::dialect::{self, Form};
+use crate::dialect::{self, Engine, Statement};
 use crate::error::{Error, Result};
-use crate::rows::{self, Column};
+use crate::rows::{self, Batch, Column, Shape};
 use crate::{failpoint, text};
 use rules::Millis;
 use serde::Serialize;
@@ -257,60 +257,35 @@ impl<T: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unp
 pub enum Value {
     Int(Option<i64>),
     Text(Option<String>),
-    Bool(bool),
+    Bool(Option<bool>),
 }
 
 pub struct Query<'t> {
     tx: &'t mut Tx,
-    /// The statement as this transaction's engine takes it.
-    form: &'static Form,
-    values: Values,
-    /// How many of the statement's parameters have been given.
-    given: usize,
+    statement: &'static Statement,
+    given: Vec<Given>,
 }
 
-enum Values {
-    Postgres(PgArguments),
-    Sqlite(SqliteArguments),
+/// What a statement's parameter was given.
+enum Given {
+    Value(Value),
+    Rows(Batch),
 }
 
 impl<'t> Query<'t> {
     fn new(tx: &'t mut Tx, sql: &'static str) -> Self {
-        let (form, values) = match tx.inner {
-            Inner::Postgres(_) => (dialect::postgres(sql), Values::Postgres(PgArguments::default())),
-            Inner::Sqlite(_) => (dialect::sqlite(sql), Values::Sqlite(SqliteArguments::default())),
-        };
-        Query { tx, form, values, given: 0 }
+        Query { tx, statement: dialect::statement(sql), given: Vec::new() }
     }
 
     pub fn bind(mut self, value: impl Into<Value>) -> Self {
-        match (&mut self.values, value.into()) {
-            (Values::Postgres(values), Value::Int(int)) => values.add(int),
-            (Values::Postgres(values), Value::Text(text)) => values.add(text),
-            (Values::Postgres(values), Value::Bool(bool)) => values.add(bool),
-            (Values::Sqlite(values), Value::Int(int)) => values.add(int),
-            (Values::Sqlite(values), Value::Text(text)) => values.add(text),
-            (Values::Sqlite(values), Value::Bool(bool)) => values.add(bool),
-        }
-        .expect("plain values can be encoded");
-        self.given += 1;
+        self.given.push(Given::Value(value.into()));
         self
     }
 
     /// Binds a batch of rows, for `json_to_recordset`.
     pub fn rows<T: Serialize>(mut self, rows: &[T]) -> Self {
-        let named = self.form.rows.get(self.given).expect("the statement takes rows here");
-        let columns = rows::columns(rows, named);
-        match &mut self.values {
-            Values::Postgres(values) => columns.into_iter().try_for_each(|column| match column {
-                Column::Int(ints) => values.add(ints),
-                Column::Text(texts) => values.add(texts),
-                Column::Bool(bools) => values.add(bools),
-            }),
-            Values::Sqlite(values) => values.add(rows::json(&columns)),
-        }
-        .expect("plain values can be encoded");
-        self.given += 1;
+        let named = self.statement.rows.get(self.given.len()).expect("the statement takes rows here");
+        self.given.push(Given::Rows(Batch::new(rows, named)));
         self
     }
 
@@ -325,15 +300,15 @@ impl<'t> Query<'t> {
     }
 
     pub async fn all<T: Row>(self) -> Result<Vec<T>> {
-        let (sql, keeps) = (self.form.sql.as_str(), self.tx.keeps_statements);
-        Ok(match (&mut self.tx.inner, self.values) {
-            (Inner::Postgres(tx), Values::Postgres(values)) => {
+        let (sql, keeps) = (self.form(), self.tx.keeps_statements);
+        Ok(match &mut self.tx.inner {
+            Inner::Postgres(tx) => {
+                let values = for_postgres(self.given);
                 sqlx::query_as_with(sql, values).persistent(keeps).fetch_all(&mut **tx).await?
             }
-            (Inner::Sqlite(tx), Values::Sqlite(values)) => {
-                sqlx::query_as_with(sql, values).fetch_all(&mut **tx).await?
+            Inner::Sqlite(tx) => {
+                sqlx::query_as_with(sql, for_sqlite(self.given)).fetch_all(&mut **tx).await?
             }
-            _ => unreachable!("values are made for their transaction"),
         })
     }
 
@@ -347,17 +322,74 @@ impl<'t> Query<'t> {
 
     /// Runs the statement; how many rows it changed.
     pub async fn execute(self) -> Result<u64> {
-        let (sql, keeps) = (self.form.sql.as_str(), self.tx.keeps_statements);
-        Ok(match (&mut self.tx.inner, self.values) {
-            (Inner::Postgres(tx), Values::Postgres(values)) => {
+        let (sql, keeps) = (self.form(), self.tx.keeps_statements);
+        Ok(match &mut self.tx.inner {
+            Inner::Postgres(tx) => {
+                let values = for_postgres(self.given);
                 sqlx::query_with(sql, values).persistent(keeps).execute(&mut **tx).await?.rows_affected()
             }
-            (Inner::Sqlite(tx), Values::Sqlite(values)) => {
-                sqlx::query_with(sql, values).execute(&mut **tx).await?.rows_affected()
+            Inner::Sqlite(tx) => {
+                sqlx::query_with(sql, for_sqlite(self.given)).execute(&mut **tx).await?.rows_affected()
             }
-            _ => unreachable!("values are made for their transaction"),
         })
     }
+
+    /// The statement as this transaction's engine takes it, with what it was given.
+    fn form(&self) -> &'static str {
+        let engine = if self.tx.is_postgres() { Engine::Postgres } else { Engine::Sqlite };
+        let shape = |given: &Given| match given {
+            Given::Value(_) => Shape::new(),
+            Given::Rows(batch) => batch.shape.clone(),
+        };
+        self.statement.form(engine, self.given.iter().map(shape).collect())
+    }
+}
+
+fn for_postgres(given: Vec<Given>) -> PgArguments {
+    let mut values = PgArguments::default();
+    for given in given {
+        let (each, once) = match given {
+            Given::Value(value) => (Vec::new(), vec![value]),
+            Given::Rows(Batch { each, once, .. }) => (each, once),
+        };
+        for column in each {
+            match column {
+                Column::Int(ints) => values.add(ints),
+                Column::Text(texts) => values.add(texts),
+                Column::Bool(bools) => values.add(bools),
+            }
+            .expect("plain values can be encoded");
+        }
+        for value in once {
+            match value {
+                Value::Int(int) => values.add(int),
+                Value::Text(text) => values.add(text),
+                Value::Bool(bool) => values.add(bool),
+            }
+            .expect("plain values can be encoded");
+        }
+    }
+    values
+}
+
+fn for_sqlite(given: Vec<Given>) -> SqliteArguments {
+    let mut values = SqliteArguments::default();
+    for given in given {
+        let (each, once) = match given {
+            Given::Value(value) => (Vec::new(), vec![value]),
+            Given::Rows(Batch { each, once, .. }) => (each, once),
+        };
+        let json = (!each.is_empty()).then(|| Value::Text(Some(rows::json(&each))));
+        for value in json.into_iter().chain(once) {
+            match value {
+                Value::Int(int) => values.add(int),
+                Value::Text(text) => values.add(text),
+                Value::Bool(bool) => values.add(bool),
+            }
+            .expect("plain values can be encoded");
+        }
+    }
+    values
 }
 
 macro_rules! into_value {
@@ -380,7 +412,7 @@ into_value! {
     &str => |it| Value::Text(Some(text::plain(it).into_owned())),
     String => |it| it.as_str().into(),
     Option<String> => |it| it.map_or(Value::Text(None), Value::from),
-    bool => |it| Value::Bool(it),
+    bool => |it| Value::Bool(Some(it)),
 }
 
 /// Runs `attempt` again while it only meets other transactions, so that no caller ever sees "deadlock detected",

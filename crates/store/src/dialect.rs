@@ -2,39 +2,79 @@
 //!
 //! A batch of rows stands in them as one JSON text, `json_to_recordset($1::json) AS r(id BIGINT, state TEXT)`.
 //! PostgreSQL is given an array for each column instead, and opens them with `unnest`, for a third to a fifth of the
-//! cost; SQLite is given the JSON, and opens it with `json_each`. And for SQLite `FOR UPDATE …` is dropped: there the
-//! transaction already holds the only write lock.
+//! cost; SQLite is given the JSON, and opens it with `json_each`. A column that all rows of a batch have in common is
+//! given as one plain value. And for SQLite `FOR UPDATE …` is dropped: there the transaction already holds the only
+//! write lock.
 
-use crate::rows::{Kind, Named};
+use crate::rows::{Kind, Named, Sent, Shape};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// A statement as one engine takes it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Form {
-    pub sql: String,
-    /// For each parameter of the statement as written the columns of its rows; none where it is a plain value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Engine {
+    Postgres,
+    Sqlite,
+}
+
+/// A statement as written, and the forms it has been given.
+pub struct Statement {
+    sql: &'static str,
+    /// For each parameter the columns of its rows; none where it is a plain value.
     pub rows: Vec<Vec<Named>>,
-}
-
-type Made = LazyLock<Mutex<HashMap<&'static str, &'static Form>>>;
-
-/// The PostgreSQL form of `sql`, made once for each statement.
-pub fn postgres(sql: &'static str) -> &'static Form {
-    static MADE: Made = LazyLock::new(Mutex::default);
-    once(&MADE, sql, |sql| Form { sql: open_arrays(sql), rows: rows(sql) })
-}
-
-/// The SQLite form of `sql`, made once for each statement.
-pub fn sqlite(sql: &'static str) -> &'static Form {
-    static MADE: Made = LazyLock::new(Mutex::default);
-    once(&MADE, sql, |sql| Form { sql: open_json(&drop_locks(sql)), rows: rows(sql) })
+    forms: Mutex<HashMap<(Engine, Vec<Shape>), &'static str>>,
 }
 
 /// Statements are constants: what is leaked is bounded by the program's text.
-fn once(made: &Made, sql: &'static str, make: impl FnOnce(&str) -> Form) -> &'static Form {
-    let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
-    made.entry(sql).or_insert_with(|| Box::leak(Box::new(make(sql))))
+pub fn statement(sql: &'static str) -> &'static Statement {
+    static MADE: LazyLock<Mutex<HashMap<&'static str, &'static Statement>>> = LazyLock::new(Mutex::default);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry(sql)
+        .or_insert_with(|| Box::leak(Box::new(Statement { sql, rows: rows(sql), forms: Mutex::default() })))
+}
+
+impl Statement {
+    /// The text for `engine` when its batches are sent in these shapes; a plain value's is empty. In place of a batch
+    /// stand as many parameters as it is sent in: first its arrays or its JSON, then what all rows have in common.
+    pub fn form(&self, engine: Engine, shapes: Vec<Shape>) -> &'static str {
+        let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (engine, shapes);
+        if let Some(form) = forms.get(&key) {
+            return form;
+        }
+        let form: &'static str = Box::leak(make(self.sql, engine, &key.1).into());
+        forms.insert(key, form);
+        form
+    }
+}
+
+fn make(sql: &str, engine: Engine, shapes: &[Shape]) -> String {
+    let first = |parameter: usize| -> usize {
+        let before = shapes.iter().take(parameter - 1);
+        let sent = before.map(|shape| {
+            if shape.is_empty() {
+                1
+            } else {
+                arrays(engine, shape) + count(shape, Sent::Once)
+            }
+        });
+        1 + sent.sum::<usize>()
+    };
+    match engine {
+        Engine::Postgres => open_all(sql, engine, shapes, &first),
+        Engine::Sqlite => open_all(&drop_locks(sql), engine, shapes, &first),
+    }
+}
+
+/// How many parameters hold what differs from row to row.
+fn arrays(engine: Engine, shape: &Shape) -> usize {
+    match engine {
+        Engine::Postgres => count(shape, Sent::Each),
+        Engine::Sqlite => count(shape, Sent::Each).min(1),
+    }
+}
+
+fn count(shape: &Shape, sent: Sent) -> usize {
+    shape.iter().filter(|it| **it == sent).count()
 }
 
 fn drop_locks(sql: &str) -> String {
@@ -90,48 +130,56 @@ fn rows(sql: &str) -> Vec<Vec<Named>> {
     rows
 }
 
-fn open_json(sql: &str) -> String {
-    let Some(Opened { before, parameter, alias, columns, after }) = opened(sql) else { return sql.into() };
-    let columns: Vec<String> = columns
-        .iter()
-        .enumerate()
-        .map(|(at, Named { name, .. })| format!("value->>{at} AS {name}"))
-        .collect();
-    let columns = columns.join(", ");
-    format!("{before}(SELECT {columns} FROM json_each(${parameter})) AS {alias}{}", open_json(after))
-}
-
-/// Each batch takes as many parameters as it has columns; those behind it move up.
-fn open_arrays(sql: &str) -> String {
-    let rows = rows(sql);
-    let moved = |parameter: usize| -> usize {
-        let before = rows.iter().take(parameter - 1).map(|columns| columns.len().max(1) - 1);
-        parameter + before.sum::<usize>()
-    };
-    open_arrays_moved(sql, &moved)
-}
-
-fn open_arrays_moved(sql: &str, moved: &impl Fn(usize) -> usize) -> String {
+/// Opens every batch of a statement, and renumbers the parameters around them.
+fn open_all(sql: &str, engine: Engine, shapes: &[Shape], first: &impl Fn(usize) -> usize) -> String {
     let Some(Opened { before, parameter, alias, columns, after }) = opened(sql) else {
-        return renumber(sql, moved);
+        return renumber(sql, first);
     };
-    let first = moved(parameter);
-    let arrays: Vec<String> = columns
-        .iter()
-        .enumerate()
-        .map(|(at, column)| format!("${}::{}", first + at, array(column.kind)))
-        .collect();
-    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-    let (arrays, names) = (arrays.join(", "), names.join(", "));
-    let (before, after) = (renumber(before, moved), open_arrays_moved(after, moved));
-    format!("{before}unnest({arrays}) AS {alias}({names}){after}")
+    let before = renumber(before, first);
+    let batch = open(engine, &columns, &shapes[parameter - 1], first(parameter));
+    let after = open_all(after, engine, shapes, first);
+    format!("{before}({batch}) AS {alias}{after}")
 }
 
-fn array(kind: Kind) -> &'static str {
+/// One batch as a SELECT, over the parameters from `first` on.
+fn open(engine: Engine, columns: &[Named], shape: &Shape, first: usize) -> String {
+    let mut selected = Vec::new();
+    let mut each: Vec<&Named> = Vec::new();
+    let mut once = first + arrays(engine, shape);
+    for (column, sent) in columns.iter().zip(shape) {
+        let value = match (sent, engine) {
+            (Sent::Once, Engine::Postgres) => format!("${once}::{}", sql_type(column.kind)),
+            (Sent::Once, Engine::Sqlite) => format!("${once}"),
+            (Sent::Each, Engine::Postgres) => format!("u.{}", column.name),
+            (Sent::Each, Engine::Sqlite) if count(shape, Sent::Each) == 1 => "value".into(),
+            (Sent::Each, Engine::Sqlite) => format!("value->>{}", each.len()),
+        };
+        selected.push(format!("{value} AS {}", column.name));
+        match sent {
+            Sent::Once => once += 1,
+            Sent::Each => each.push(column),
+        }
+    }
+    let selected = selected.join(", ");
+    match engine {
+        _ if each.is_empty() => format!("SELECT {selected}"),
+        Engine::Postgres => format!("SELECT {selected} FROM {}", unnest(&each, first)),
+        Engine::Sqlite => format!("SELECT {selected} FROM json_each(${first})"),
+    }
+}
+
+fn unnest(columns: &[&Named], first: usize) -> String {
+    let array = |(at, column): (usize, &&Named)| format!("${}::{}[]", first + at, sql_type(column.kind));
+    let arrays: Vec<String> = columns.iter().enumerate().map(array).collect();
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    format!("unnest({}) AS u({})", arrays.join(", "), names.join(", "))
+}
+
+fn sql_type(kind: Kind) -> &'static str {
     match kind {
-        Kind::Int => "BIGINT[]",
-        Kind::Text => "TEXT[]",
-        Kind::Bool => "BOOLEAN[]",
+        Kind::Int => "BIGINT",
+        Kind::Text => "TEXT",
+        Kind::Bool => "BOOLEAN",
     }
 }
 
@@ -152,36 +200,67 @@ fn renumber(sql: &str, moved: impl Fn(usize) -> usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Sent::{Each, Once};
 
     const INSERT: &str = "INSERT INTO t SELECT r.id, r.word, $1 \
         FROM json_to_recordset($2::json) AS r(id BIGINT, word TEXT) WHERE id < $3";
+
+    fn form(engine: Engine, sent: [Sent; 2]) -> &'static str {
+        statement(INSERT).form(engine, vec![vec![], sent.into(), vec![]])
+    }
+
+    #[test]
+    fn a_statement_knows_its_batches() {
+        let named = |name: &str, kind| Named { name: name.into(), kind };
+
+        assert_eq!(statement(INSERT).rows, [vec![], vec![named("id", Kind::Int), named("word", Kind::Text)]]);
+    }
 
     #[test]
     fn locks_are_dropped_wherever_they_stand() {
         let sql = "SELECT * FROM (SELECT id FROM t LIMIT 1 FOR UPDATE OF t SKIP LOCKED) x JOIN y FOR UPDATE";
 
-        assert_eq!(sqlite(sql).sql, "SELECT * FROM (SELECT id FROM t LIMIT 1) x JOIN y");
+        assert_eq!(
+            statement(sql).form(Engine::Sqlite, vec![]),
+            "SELECT * FROM (SELECT id FROM t LIMIT 1) x JOIN y"
+        );
     }
 
     #[test]
     fn sqlite_opens_rows_from_json() {
+        let around = |batch| format!("INSERT INTO t SELECT r.id, r.word, $1 FROM {batch}");
+
         assert_eq!(
-            sqlite(INSERT).sql,
-            "INSERT INTO t SELECT r.id, r.word, $1 \
-             FROM (SELECT value->>0 AS id, value->>1 AS word FROM json_each($2)) AS r WHERE id < $3"
+            form(Engine::Sqlite, [Each, Each]),
+            around("(SELECT value->>0 AS id, value->>1 AS word FROM json_each($2)) AS r WHERE id < $3")
+        );
+        assert_eq!(
+            form(Engine::Sqlite, [Each, Once]),
+            around("(SELECT value AS id, $3 AS word FROM json_each($2)) AS r WHERE id < $4")
+        );
+        assert_eq!(
+            form(Engine::Sqlite, [Once, Once]),
+            around("(SELECT $2 AS id, $3 AS word) AS r WHERE id < $4")
         );
     }
 
     #[test]
     fn postgres_opens_rows_from_arrays() {
-        let form = postgres(INSERT);
+        let around = |batch| format!("INSERT INTO t SELECT r.id, r.word, $1 FROM {batch} AS r WHERE id < $4");
 
         assert_eq!(
-            form.sql,
-            "INSERT INTO t SELECT r.id, r.word, $1 \
-             FROM unnest($2::BIGINT[], $3::TEXT[]) AS r(id, word) WHERE id < $4"
+            form(Engine::Postgres, [Each, Each]),
+            around(
+                "(SELECT u.id AS id, u.word AS word FROM unnest($2::BIGINT[], $3::TEXT[]) AS u(id, word))"
+            )
         );
-        let named = |name: &str, kind| Named { name: name.into(), kind };
-        assert_eq!(form.rows, [vec![], vec![named("id", Kind::Int), named("word", Kind::Text)]]);
+        assert_eq!(
+            form(Engine::Postgres, [Once, Each]),
+            around("(SELECT $3::BIGINT AS id, u.word AS word FROM unnest($2::TEXT[]) AS u(word))")
+        );
+        assert_eq!(
+            form(Engine::Postgres, [Once, Once]),
+            around("(SELECT $2::BIGINT AS id, $3::TEXT AS word)")
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! Batches of rows, column by column, as PostgreSQL's `unnest` takes them.
 //!
 //! A row is any struct of plain fields. A statement's columns are found in it by name; one it does not have is NULL,
-//! as in JSON.
+//! as in JSON. What all rows have in common is sent once.
 
+use crate::db::Value as Plain;
 use crate::text;
 use serde::ser::{Error as _, Impossible, SerializeMap, SerializeStruct, Serializer};
 use serde::{Serialize, de::value::Error};
@@ -30,8 +31,62 @@ pub enum Column {
     Bool(Vec<Option<bool>>),
 }
 
+/// Rows as they are sent.
+pub struct Batch {
+    pub shape: Shape,
+    /// The columns that differ from row to row.
+    pub each: Vec<Column>,
+    /// The others.
+    pub once: Vec<Plain>,
+}
+
+/// How each column of a batch is sent: a statement has a form of its own for each such list.
+pub type Shape = Vec<Sent>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sent {
+    /// A value for each row.
+    Each,
+    /// One value, for all rows have it.
+    Once,
+}
+
+/// Smaller batches are not looked through for what their rows have in common: it would save little, and chance would
+/// give a statement ever new forms.
+const MANY: usize = 32;
+
+impl Batch {
+    pub fn new<T: Serialize>(rows: &[T], named: &[Named]) -> Self {
+        let columns = columns(rows, named);
+        let shape = shape(&columns);
+        let (mut each, mut once) = (Vec::new(), Vec::new());
+        for (column, sent) in columns.into_iter().zip(&shape) {
+            match sent {
+                Sent::Each => each.push(column),
+                Sent::Once => once.push(column.into_first()),
+            }
+        }
+        Batch { shape, each, once }
+    }
+}
+
+/// A single row is sent as plain values, many rows without what they repeat. At least one column of several rows is
+/// sent for each, for it says how many there are.
+fn shape(columns: &[Column]) -> Shape {
+    let rows = columns.first().map_or(0, Column::len);
+    let mut shape: Shape = match rows {
+        1 => return vec![Sent::Once; columns.len()],
+        0..MANY => return vec![Sent::Each; columns.len()],
+        _ => columns.iter().map(Column::sent).collect(),
+    };
+    if !shape.contains(&Sent::Each) {
+        shape[0] = Sent::Each;
+    }
+    shape
+}
+
 /// The columns that a statement names, of these rows.
-pub fn columns<T: Serialize>(rows: &[T], named: &[Named]) -> Vec<Column> {
+fn columns<T: Serialize>(rows: &[T], named: &[Named]) -> Vec<Column> {
     let mut columns: Vec<Column> = named.iter().map(|named| Column::new(named.kind, rows.len())).collect();
     for (at, row) in rows.iter().enumerate() {
         let fields = Fields { named, columns: &mut columns, next: 0 };
@@ -41,22 +96,32 @@ pub fn columns<T: Serialize>(rows: &[T], named: &[Named]) -> Vec<Column> {
     columns
 }
 
-/// The same rows as a JSON array of arrays, for SQLite.
+/// Columns as a JSON array of rows, for SQLite; each row an array, or a plain value where there is one column.
 pub fn json(columns: &[Column]) -> String {
     let rows = columns.first().map_or(0, Column::len);
     let mut json = String::from("[");
     for row in 0..rows {
-        json.push_str(if row == 0 { "[" } else { ",[" });
-        for (at, column) in columns.iter().enumerate() {
-            if at > 0 {
-                json.push(',');
-            }
-            column.write(row, &mut json);
+        if row > 0 {
+            json.push(',');
         }
-        json.push(']');
+        match columns {
+            [column] => column.write(row, &mut json),
+            _ => write_row(columns, row, &mut json),
+        }
     }
     json.push(']');
     json
+}
+
+fn write_row(columns: &[Column], row: usize, json: &mut String) {
+    json.push('[');
+    for (at, column) in columns.iter().enumerate() {
+        if at > 0 {
+            json.push(',');
+        }
+        column.write(row, json);
+    }
+    json.push(']');
 }
 
 impl Column {
@@ -77,6 +142,26 @@ impl Column {
             (column, cell) => return Err(Error::custom(format!("{cell:?} in a column of {column:?}"))),
         }
         Ok(())
+    }
+
+    fn sent(&self) -> Sent {
+        fn is_alike<T: PartialEq>(cells: &[T]) -> bool {
+            cells.windows(2).all(|pair| pair[0] == pair[1])
+        }
+        let is_alike = match self {
+            Column::Int(cells) => is_alike(cells),
+            Column::Text(cells) => is_alike(cells),
+            Column::Bool(cells) => is_alike(cells),
+        };
+        if is_alike { Sent::Once } else { Sent::Each }
+    }
+
+    fn into_first(self) -> Plain {
+        match self {
+            Column::Int(cells) => Plain::Int(cells[0]),
+            Column::Text(cells) => Plain::Text(cells.into_iter().next().flatten()),
+            Column::Bool(cells) => Plain::Bool(cells[0]),
+        }
     }
 
     fn len(&self) -> usize {
@@ -328,7 +413,7 @@ mod tests {
             Row { id: 1, word: Some("a"), is_new: true, unasked: 0 },
             Row { id: 2, word: None, is_new: false, unasked: 0 },
         ];
-        let json: Vec<serde_json::Value> =
+        let values: Vec<serde_json::Value> =
             rows.iter().map(|row| serde_json::to_value(row).unwrap()).collect();
 
         let expected = vec![
@@ -338,7 +423,22 @@ mod tests {
             Column::Int(vec![None, None]),
         ];
         assert_eq!(columns(&rows, &named), expected);
-        assert_eq!(columns(&json, &named), expected);
-        assert_eq!(super::json(&expected), r#"[["a",1,true,null],[null,2,false,null]]"#);
+        assert_eq!(columns(&values, &named), expected);
+        assert_eq!(json(&expected), r#"[["a",1,true,null],[null,2,false,null]]"#);
+        assert_eq!(json(&expected[1..2]), "[1,2]");
+    }
+
+    #[test]
+    fn what_many_rows_have_in_common_is_sent_once() {
+        use Sent::{Each, Once};
+        let batch =
+            |rows: i64| [Column::Int((0..rows).map(Some).collect()), Column::Text(vec![None; rows as usize])];
+        let alike = [Column::Int(vec![Some(1); MANY]), Column::Text(vec![None; MANY])];
+
+        assert_eq!(shape(&batch(0)), [Each, Each]);
+        assert_eq!(shape(&batch(1)), [Once, Once]);
+        assert_eq!(shape(&batch(2)), [Each, Each]);
+        assert_eq!(shape(&batch(MANY as i64)), [Each, Once]);
+        assert_eq!(shape(&alike), [Each, Once], "one column says how many rows there are");
     }
 }
