@@ -10,8 +10,10 @@
 //! | [`command`] | command lines of ffmpeg; [`picture`] writes their filters, [`encoder`] their codecs, [`progress`] reads how far they are |
 //! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
 //! | [`playlist`], [`master`], [`dash`] | what players are told of them: HLS for a track, HLS for all of them, and DASH |
+//! | [`check`] | whether a stream, ours or another's, is what it says |
 //! | [`vtt`] | subtitles along the segments, and the index of thumbnails |
 
+pub mod check;
 pub mod command;
 pub mod dash;
 pub mod encoder;
