@@ -5,7 +5,7 @@ use crate::ladder::Rung;
 use crate::picture;
 use crate::plan::{AAC_FRAME, AUDIO_RATE, AudioTrack, Picture, Piece, Plan, SubtitleTrack, Thumbnails};
 use crate::probe::input;
-use crate::source::Video;
+use crate::source::{Source, Video};
 
 /// A track comes out as one fragmented file; [`crate::mp4`] cuts it into segments. The trailer would only index it.
 const FRAGMENTED: &str = "+cmaf+frag_keyframe+skip_sidx+skip_trailer";
@@ -22,13 +22,29 @@ fn alone(name: &str) -> Vec<String> {
     words(["-map_metadata", "-1", "-map_chapters", "-1", "-f", "mp4", &format!("{name}.mp4")])
 }
 
+/// Keeps the file's own clock, where that can be trusted. Where not, ffmpeg mends leaps and missing times, and lets its
+/// clock begin with the file.
+fn clock(source: &Source) -> Vec<String> {
+    if is_trusted(source) { words(["-copyts"]) } else { Vec::new() }
+}
+
+fn is_trusted(source: &Source) -> bool {
+    source.video.as_ref().is_none_or(|video| video.timing.can_seek)
+}
+
+/// Time zero of the output on the clock of a command, in seconds.
+fn zero(source: &Source) -> f64 {
+    if is_trusted(source) { source.zero() } else { source.zero() - source.start }
+}
+
 /// Encodes one piece: `NAME.mp4` for each rung.
 pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, source: &str) -> Vec<String> {
     let chunk = &piece.chunk;
     let mut args = ffmpeg();
     args.extend(encoder::device(picture.manner.family));
-    args.extend(words(["-threads", &picture.manner.threads.to_string(), "-copyts"]));
-    if let Some(seconds) = picture::seek(video, chunk.first_frame) {
+    args.extend(words(["-threads", &picture.manner.threads.to_string()]));
+    args.extend(clock(&plan.source));
+    if let Some(seconds) = chunk.seek {
         args.extend(words(["-seek_timestamp", "1", "-noaccurate_seek", "-ss", &format!("{seconds:.6}")]));
     }
     args.extend(input::arguments(source));
@@ -63,10 +79,11 @@ pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
     let filter = format!(
         "asetpts=PTS-({zero:.6})/TB,aresample={AUDIO_RATE}:async=1:first_pts=0,\
          aformat=sample_fmts=fltp:channel_layouts={layout},apad,atrim=end_sample={samples}",
-        zero = plan.source.zero(),
+        zero = zero(&plan.source),
     );
     let mut args = ffmpeg();
-    args.extend(words(["-copyts", "-vn", "-sn", "-dn"]));
+    args.extend(clock(&plan.source));
+    args.extend(words(["-vn", "-sn", "-dn"]));
     args.extend(input::arguments(source));
     args.extend(words(["-map", &format!("0:{}", track.stream), "-af", &filter]));
     args.extend(words(["-c:a", "aac", "-b:a", &format!("{}k", track.kbps), "-threads", "1"]));
@@ -75,10 +92,11 @@ pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
     args
 }
 
-/// Writes one track of text as WebVTT on the file's own clock: `NAME.vtt`.
-pub fn subtitles(track: &SubtitleTrack, source: &str) -> Vec<String> {
+/// Writes one track of text as WebVTT: `NAME.vtt`, with times that are later than the output's by [`subtitle_delay`].
+pub fn subtitles(plan: &Plan, track: &SubtitleTrack, source: &str) -> Vec<String> {
     let mut args = ffmpeg();
-    args.extend(words(["-copyts", "-vn", "-an", "-dn"]));
+    args.extend(clock(&plan.source));
+    args.extend(words(["-vn", "-an", "-dn"]));
     args.extend(input::arguments(source));
     args.extend(words([
         "-map",
@@ -90,23 +108,29 @@ pub fn subtitles(track: &SubtitleTrack, source: &str) -> Vec<String> {
     args
 }
 
+/// In seconds.
+pub fn subtitle_delay(plan: &Plan) -> f64 {
+    zero(&plan.source)
+}
+
 /// Sheets of small pictures, `sprite-1.jpg` and on, and `poster.jpg`, all from the pictures that stand alone.
-pub fn thumbnails(thumbnails: &Thumbnails, video: &Video, source: &str) -> Vec<String> {
+pub fn thumbnails(plan: &Plan, thumbnails: &Thumbnails, video: &Video, source: &str) -> Vec<String> {
     let Thumbnails { seconds, count, width, height, columns, rows } = thumbnails;
     let (poster_width, poster_height) = poster_size(video);
     let poster = count / 10;
     let graph = format!(
-        "[0:{stream}]setpts=PTS-({first}){deinterlaced},fps=1/{seconds}:start_time=0:round=up,\
+        "[0:{stream}]setpts=PTS-{first}{deinterlaced},fps=1/{seconds}:start_time=0:round=up,\
          tpad=stop_mode=clone:stop={count},trim=end_frame={count},{prepared},split=2[s][p];\
          [s]scale={width}:{height},setsar=1,tile={columns}x{rows}[sheet];\
          [p]select='eq(n\\,{poster})'[poster]",
         stream = video.stream,
-        first = video.timing.first,
+        first = picture::zero(&video.timing),
         deinterlaced = if video.is_interlaced { ",bwdif=mode=send_frame:deint=interlaced" } else { "" },
         prepared = picture::prepare(video, poster_width, poster_height),
     );
     let mut args = ffmpeg();
-    args.extend(words(["-threads", "1", "-skip_frame", "nokey", "-copyts", "-an", "-sn", "-dn"]));
+    args.extend(clock(&plan.source));
+    args.extend(words(["-threads", "1", "-skip_frame", "nokey", "-an", "-sn", "-dn"]));
     args.extend(input::arguments(source));
     args.extend(words(["-filter_complex_threads", "1", "-filter_complex", &graph]));
     args.extend(words(["-map", "[sheet]", "-fps_mode", "passthrough", "-q:v", "5", "-pix_fmt", "yuvj420p"]));
@@ -131,7 +155,14 @@ pub fn progressive(video: Option<&str>, audio: Option<&str>) -> Vec<String> {
 }
 
 /// Compares a rung with the source, frame by frame; [`likeness`] reads what it says.
-pub fn measure(picture: &Picture, video: &Video, rung: &Rung, playlist: &str, source: &str) -> Vec<String> {
+pub fn measure(
+    plan: &Plan,
+    picture: &Picture,
+    video: &Video,
+    rung: &Rung,
+    playlist: &str,
+    source: &str,
+) -> Vec<String> {
     let rate = picture.manner.rate;
     // Both count the same frames; by number, no rounding of times can pair a frame with its neighbour.
     let even = format!("settb=AVTB,setpts=N/({rate})/TB");
@@ -141,7 +172,8 @@ pub fn measure(picture: &Picture, video: &Video, rung: &Rung, playlist: &str, so
         prepared = picture::prepare(video, rung.width, rung.height),
     );
     let mut args = ffmpeg();
-    args.extend(words(["-v", "info", "-copyts"]));
+    args.extend(words(["-v", "info"]));
+    args.extend(clock(&plan.source));
     args.extend(input::arguments(source));
     args.extend(playlist_input(playlist));
     args.extend(words(["-filter_complex", &graph, "-map", "[s]", "-map", "[p]", "-f", "null", "-"]));
@@ -169,7 +201,7 @@ pub fn whole(plan: &Plan, source: &str) -> Vec<String> {
         return plan.audio.first().map(|track| audio(plan, track, source)).unwrap_or_default();
     };
     let mut args = ffmpeg();
-    args.push("-copyts".into());
+    args.extend(clock(&plan.source));
     args.extend(input::arguments(source));
     let mut graph = Vec::new();
     for codec in &plan.settings.codecs {

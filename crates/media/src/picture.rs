@@ -1,16 +1,19 @@
 //! From the file's pictures to what is encoded: on the grid, upright, progressive, in standard range, in every size.
 
-use crate::source::{DynamicRange, Video};
+use crate::source::{DynamicRange, Timing, Video};
 
 /// Frames `first..end` of the grid, counted from 0 again. A frame's number is its time after `fps`, so cutting by number
 /// is exact wherever a seek has landed.
 pub fn frames(video: &Video, first: u64, end: u64) -> String {
     let timing = &video.timing;
-    let mut filters = vec![format!("[0:{}]setpts=PTS-({})", video.stream, timing.first)];
+    let mut filters = vec![format!("[0:{}]setpts=PTS-{}", video.stream, zero(timing))];
     if video.is_interlaced {
         filters.push("bwdif=mode=send_frame:deint=interlaced".into());
     }
-    filters.push(format!("fps={}:start_time={:.6}", timing.rate, first as f64 / timing.rate.to_f64()));
+    // A beginning that cannot be decoded is filled. A later chunk must have its first frame: if a seek came too late, it is
+    // a frame short, and that is noticed.
+    let begin = if first == 0 { ":start_time=0" } else { "" };
+    filters.push(format!("fps={}{begin}", timing.rate));
     // The frame that is held, and one or two that a decoder may owe at a broken end.
     let spare = if end == timing.frames { timing.held + 2 } else { 0 };
     if spare > 0 {
@@ -23,15 +26,28 @@ pub fn frames(video: &Video, first: u64, end: u64) -> String {
 
 /// Where to seek so that every frame from number `first` on can be decoded, in seconds on the file's own clock; `None` is
 /// its beginning.
-pub fn seek(video: &Video, first: u64) -> Option<f64> {
-    let timing = &video.timing;
+pub fn seek(timing: &Timing, first: u64) -> Option<f64> {
     if first == 0 || !timing.can_seek {
         return None;
     }
     let frame = 1.0 / timing.rate.to_f64();
     // Half a frame for the grid's rounding, and one for `fps`, which may show the frame before.
     let margin = timing.reorder_seconds + 1.5 * frame;
-    Some(timing.first_seconds() + first as f64 * frame - margin)
+    let latest = timing.first_seconds() + first as f64 * frame - margin;
+    if timing.keys.is_empty() {
+        return Some(latest);
+    }
+    // What lands anywhere must land before the key frame, or begins with the next one.
+    let key = timing.keys.iter().rev().find(|key| **key <= latest)?;
+    Some(key - BEFORE_KEY)
+}
+
+const BEFORE_KEY: f64 = 0.2;
+
+/// The time of the first frame, as a filter knows it. Where timestamps cannot be trusted, ffmpeg mends them (see
+/// [`crate::command`]), and whatever is decoded first is the first.
+pub fn zero(timing: &Timing) -> String {
+    if timing.can_seek { format!("({})", timing.first) } else { "STARTPTS".into() }
 }
 
 /// To standard range and the largest size at once: what comes after is cheap.
@@ -75,4 +91,42 @@ pub fn cascade(sizes: &[(u32, u32)], last: Option<&str>) -> String {
         });
     }
     graph.join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ratio::Ratio;
+
+    fn timing(keys: &[f64]) -> Timing {
+        Timing {
+            time_base: Ratio { num: 1, den: 1000 },
+            first: 2000,
+            rate: Ratio { num: 25, den: 1 },
+            frames: 1000,
+            held: 0,
+            source_frames: 1000,
+            is_one_to_one: true,
+            reorder_seconds: 0.08,
+            can_seek: true,
+            keys: keys.to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_seek_aims_before_the_frame_by_what_decoding_runs_ahead() {
+        let seconds = seek(&timing(&[]), 250).unwrap();
+
+        assert!((seconds - (2.0 + 10.0 - 0.08 - 0.06)).abs() < 1e-9, "{seconds}");
+        assert_eq!(seek(&timing(&[]), 0), None);
+        assert_eq!(seek(&Timing { can_seek: false, ..timing(&[]) }, 250), None);
+    }
+
+    #[test]
+    fn where_key_frames_are_not_known_to_the_container_it_aims_before_one() {
+        let seconds = seek(&timing(&[2.0, 8.0, 11.9, 14.0]), 250).unwrap();
+
+        assert!((seconds - 7.8).abs() < 1e-9, "{seconds}: the key at 11.9 may come too late");
+        assert_eq!(seek(&timing(&[13.0]), 250), None, "from the beginning");
+    }
 }

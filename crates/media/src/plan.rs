@@ -2,9 +2,10 @@
 
 use crate::encoder::{Codec, Manner};
 use crate::ladder::{self, Rung, Skipped};
+use crate::picture;
 use crate::ratio::Ratio;
 use crate::settings::Settings;
-use crate::source::{Audio, Source};
+use crate::source::{Audio, Source, Timing};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,7 +19,7 @@ pub struct Plan {
     pub thumbnails: Option<Thumbnails>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Picture {
     pub rungs: Vec<Rung>,
     pub skipped: Vec<Skipped>,
@@ -34,17 +35,20 @@ pub struct Picture {
 }
 
 /// A run of frames that one task encodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Chunk {
     pub number: u32,
     pub first_frame: u64,
     /// The first frame that is not its own.
     pub end_frame: u64,
     pub first_segment: u32,
+    /// Where its decoding begins, in seconds on the file's own clock; at the beginning where none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seek: Option<f64>,
 }
 
 /// What one encoding task does: a chunk, in all rungs of a codec, from one decoding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
     pub chunk: Chunk,
     pub codec: Codec,
@@ -97,7 +101,7 @@ const MOST_CHUNK_SECONDS: f64 = 36.0;
 /// How many chunks each slot is to have where the video is long enough.
 const CHUNKS_PER_SLOT: f64 = 4.0;
 
-pub fn make(source: Source, settings: Settings) -> Plan {
+pub fn make(mut source: Source, settings: Settings) -> Plan {
     let picture = source.video.as_ref().map(|video| {
         let timing = &video.timing;
         let (rungs, skipped) =
@@ -117,9 +121,12 @@ pub fn make(source: Source, settings: Settings) -> Plan {
             frame_ticks,
             frames: timing.frames,
             segment_frames,
-            chunks: chunks(&lengths, timing.frames, segment_frames),
+            chunks: chunks(&lengths, timing, segment_frames),
         }
     });
+    if let Some(video) = &mut source.video {
+        video.timing.keys.clear();
+    }
     let audio = audio_tracks(&source, settings.surround);
     let subtitles = subtitle_tracks(&source);
     let thumbnails = settings.thumbnails.then(|| thumbnails(&source)).flatten();
@@ -195,16 +202,18 @@ fn chunk_lengths(frames: u64, rate: Ratio, segment_frames: u32, parallel: u32, c
     (0..chunks).map(|at| segments * (at + 1) / chunks - segments * at / chunks).collect()
 }
 
-fn chunks(lengths: &[u64], frames: u64, segment_frames: u32) -> Vec<Chunk> {
+fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32) -> Vec<Chunk> {
     let mut first_segment = 0;
     let chunk = |(number, length): (usize, &u64)| {
         let first = first_segment;
         first_segment += length;
+        let first_frame = first * u64::from(segment_frames);
         Chunk {
             number: number as u32,
-            first_frame: first * u64::from(segment_frames),
-            end_frame: (first_segment * u64::from(segment_frames)).min(frames),
+            first_frame,
+            end_frame: (first_segment * u64::from(segment_frames)).min(timing.frames),
             first_segment: first as u32,
+            seek: picture::seek(timing, first_frame),
         }
     };
     lengths.iter().enumerate().map(chunk).collect()
@@ -300,12 +309,27 @@ mod tests {
         chunk_lengths(seconds * 25, R25, 150, parallel, true)
     }
 
+    fn timing(frames: u64) -> Timing {
+        Timing {
+            time_base: R25.inverse(),
+            first: 0,
+            rate: R25,
+            frames,
+            held: 0,
+            source_frames: frames,
+            is_one_to_one: true,
+            reorder_seconds: 0.0,
+            can_seek: true,
+            keys: Vec::new(),
+        }
+    }
+
     #[test]
     fn chunks_cover_every_frame_once_in_whole_segments() {
         for frames in [1, 149, 150, 151, 1000, 12_345, 540_000] {
             for parallel in [1, 2, 8, 64] {
                 let lengths = chunk_lengths(frames, R25, 150, parallel, true);
-                let chunks = chunks(&lengths, frames, 150);
+                let chunks = chunks(&lengths, &timing(frames), 150);
 
                 assert_eq!((chunks[0].first_frame, chunks[chunks.len() - 1].end_frame), (0, frames));
                 for pair in chunks.windows(2) {

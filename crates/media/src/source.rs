@@ -60,6 +60,10 @@ pub struct Timing {
     /// Whether the file can be entered in the middle with timestamps that can be trusted. If not, it is encoded in one
     /// piece.
     pub can_seek: bool,
+    /// When the key frames are decoded, in seconds on the file's own clock: for containers that know no key frames, where
+    /// a seek lands anywhere. Empty for others; a plan has no more need of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -88,8 +88,18 @@ pub fn timing(packets: Vec<Packet>, stream: &Stream) -> Result<Found, Nothing> {
         is_one_to_one: grid.is_one_to_one,
         reorder_seconds: reorder(&packets) as f64 * tick,
         can_seek: stream.can_seek && !is_torn && frames.are_stamped,
+        keys: keys(&packets, stream),
     };
     Ok(Found { timing: sane(timing), headless: headless as u64, is_torn })
+}
+
+/// Broadcast containers know no key frames: where those are must be remembered to seek to one.
+fn keys(packets: &[Packet], stream: &Stream) -> Vec<f64> {
+    if !stream.may_jump || !stream.can_seek {
+        return Vec::new();
+    }
+    let decoded = |packet: &Packet| Some(packet.dts.or(packet.pts)? as f64 * stream.time_base.to_f64());
+    packets.iter().filter(|packet| packet.is_key).filter_map(decoded).collect()
 }
 
 /// Holds the last frame until `sound_end` (seconds from the first frame) when the sound goes on for longer than

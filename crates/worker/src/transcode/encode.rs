@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
         let FromSource { source } = work.payload()?;
-        let (plan, piece): (Plan, Piece) = (work.result("plan")?, work.input()?);
+        let (plan, mut piece): (Plan, Piece) = (work.result("plan")?, work.input()?);
+        piece.chunk.seek = piece.chunk.seek.and_then(|seconds| more_careful(seconds, work.job.attempt));
         let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
             return Err(Failed::permanent("there is no picture in the plan to encode"));
         };
@@ -32,6 +33,15 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         count_bytes(&work, &tracks);
         outcome(&Tracks { execution: work.keep(made).await?, tracks })
     })
+}
+
+/// A file whose index misleads may have let the last attempt begin too late: begin earlier, and at last at the beginning.
+fn more_careful(seek: f64, attempt: u32) -> Option<f64> {
+    match attempt {
+        0 | 1 => Some(seek),
+        2 => Some(seek - 10.0),
+        _ => None,
+    }
 }
 
 fn cuts(picture: &Picture, piece: &Piece) -> Vec<Cut> {

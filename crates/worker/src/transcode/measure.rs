@@ -27,7 +27,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         };
         let tree = work.tools.files.folder(&packaged.execution);
         let playlist = tree.join(&rung.name).join(playlist::MEDIA);
-        let argv = command::measure(picture, video, &rung, &playlist.to_string_lossy(), &source);
+        let argv = command::measure(&plan, picture, video, &rung, &playlist.to_string_lossy(), &source);
         let measure = Measure { read: media::progress::frame, whole: picture.frames };
         let exit = work.succeed("measure", argv, Some(measure)).await?;
         let (ssim, psnr) = command::likeness(&exit.stderr_tail);

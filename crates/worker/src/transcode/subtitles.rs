@@ -22,7 +22,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let (plan, track): (Plan, SubtitleTrack) = (work.result("plan")?, work.input()?);
         let folder = work.context.folder().await?.to_owned();
         let (file, made) = (folder.join(format!("{}.vtt", track.name)), folder.join("made"));
-        work.succeed("subtitles", command::subtitles(&track, &source), None).await?;
+        work.succeed("subtitles", command::subtitles(&plan, &track, &source), None).await?;
         let subtitles = work.blocking({
             let made = made.clone();
             move || write(&file, &made, &plan, &track)

@@ -27,7 +27,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         };
         let folder = work.context.folder().await?.to_owned();
         let made = folder.join("made");
-        work.succeed("thumbnails", command::thumbnails(&thumbnails, video, &source), None).await?;
+        work.succeed("thumbnails", command::thumbnails(&plan, &thumbnails, video, &source), None).await?;
         let duration = plan.duration();
         let files = work.blocking({
             let made = made.clone();
