@@ -52,7 +52,7 @@ impl Store {
         let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
         let mut moves = Moves::new(tx.now());
         let mut settled = 0;
-        for mut task in tasks {
+        for (mut task, result) in tasks {
             if moves.make(&mut task, &Command::Settle, Words::default()).is_err() {
                 continue;
             }
@@ -60,7 +60,7 @@ impl Store {
             let (Some(job), Some(stages)) = (jobs.get(&task.id.job()), stages.get_mut(&task.id.job())) else {
                 continue;
             };
-            count_settled(&mut tx, &task, job, stages).await?;
+            count_settled(&mut tx, &task, result.as_deref(), job, stages).await?;
         }
         let is_open = |id: &JobId| jobs.get(id).is_some_and(JobRow::is_open);
         let (mut open, closed): (Stages, Stages) = stages.into_iter().partition(|(id, _)| is_open(id));
@@ -83,11 +83,16 @@ pub struct Settled {
 }
 
 /// Counts a settled task, and expands the stages whose plan it is.
-async fn count_settled(tx: &mut Tx, task: &Loaded, job: &JobRow, stages: &mut [StageRow]) -> Result<()> {
+async fn count_settled(
+    tx: &mut Tx,
+    task: &Loaded,
+    result: Option<&str>,
+    job: &JobRow,
+    stages: &mut [StageRow],
+) -> Result<()> {
     if let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.row.stage) {
         stage.open -= 1;
     }
-    let result = task.execution.as_ref().and_then(|execution| execution.result.as_deref());
     let planned = |stage: &&mut StageRow| stage.expands == Some(task.row.stage) && !stage.is_expanded;
     for stage in stages.iter_mut().filter(planned) {
         let priority = Priority::try_from(job.priority).unwrap_or_default();

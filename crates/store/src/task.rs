@@ -36,7 +36,19 @@ pub(crate) struct ExecutionRow {
     pub progressed_at: i64,
     pub stall_ms: Option<i64>,
     pub deadline_at: Option<i64>,
-    pub result: Option<String>,
+}
+
+/// What settling needs of a committed task.
+#[derive(sqlx::FromRow)]
+struct CommittedRow {
+    id: i64,
+    stage: i64,
+    segment: i64,
+    fence: i64,
+    attempts: i64,
+    max_attempts: i64,
+    token: i64,
+    result: Option<String>,
 }
 
 /// A task as loaded: its row, its current execution, and what the rules make of both.
@@ -62,17 +74,20 @@ JOIN task t ON t.id = r.id
 ORDER BY t.id
 FOR UPDATE OF t SKIP LOCKED";
 
-const LOOK: &str = "
-SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+/// Takes no lock and waits for none, so it may be a join, other than [`EXECUTIONS`].
+const COMMITTED: &str = "
+SELECT t.id, t.stage, t.segment, t.fence, t.attempts, t.max_attempts, e.token, e.result
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN task t ON t.id = r.id
+JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
+WHERE t.state = 'DONE' AND e.status = 'COMMITTED'
 ORDER BY t.id";
 
 /// A second statement, and not a join to the first: PostgreSQL would pair a task it had to wait for with the
 /// execution it saw before the wait.
 const EXECUTIONS: &str = "
 SELECT e.task_id, e.fence, e.token, e.worker_id, e.status, e.lease_expires_at, e.progress, e.progressed_at,
-       e.stall_ms, e.deadline_at, e.result
+       e.stall_ms, e.deadline_at
 FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT)
 JOIN execution e ON e.task_id = r.task_id AND e.fence = r.fence";
 
@@ -100,12 +115,14 @@ pub(crate) async fn lock(
     with_executions(tx, rows).await
 }
 
-/// Loads committed tasks for who holds their jobs' locks: nothing else moves a task once it is committed.
-pub(crate) async fn committed(tx: &mut Tx, ids: impl IntoIterator<Item = TaskId>) -> Result<Vec<Loaded>> {
-    let rows: Vec<TaskRow> = tx.query(LOOK).ids(ids.into_iter().map(|id| id.0)).all().await?;
-    let mut tasks = with_executions(tx, rows).await?;
-    tasks.retain(|task| task.execution.as_ref().is_some_and(|execution| execution.is(Status::Committed)));
-    Ok(tasks)
+/// Loads those of these tasks that are committed and not settled, each with its result, for who holds their jobs'
+/// locks: nothing else moves a task once it is committed.
+pub(crate) async fn committed(
+    tx: &mut Tx,
+    ids: impl IntoIterator<Item = TaskId>,
+) -> Result<Vec<(Loaded, Option<String>)>> {
+    let rows: Vec<CommittedRow> = tx.query(COMMITTED).ids(ids.into_iter().map(|id| id.0)).all().await?;
+    Ok(rows.into_iter().map(CommittedRow::into_loaded).collect())
 }
 
 /// Adds to rows the executions they speak of.
@@ -131,13 +148,37 @@ pub(crate) async fn with_executions(tx: &mut Tx, rows: Vec<TaskRow>) -> Result<V
 
 impl Loaded {
     pub fn new(row: TaskRow, execution: Option<ExecutionRow>) -> Result<Self> {
+        let state = state(&row, execution.as_ref())?;
+        Ok(Loaded::of_state(row, execution, state))
+    }
+
+    fn of_state(row: TaskRow, execution: Option<ExecutionRow>, state: State) -> Self {
         let task = Task {
-            state: state(&row, execution.as_ref())?,
+            state,
             fence: Fence(row.fence),
             attempts: row.attempts.try_into().unwrap_or(u32::MAX),
             max_attempts: row.max_attempts.try_into().unwrap_or(0),
         };
-        Ok(Loaded { id: TaskId(row.id), row, execution, task })
+        Loaded { id: TaskId(row.id), row, execution, task }
+    }
+}
+
+impl CommittedRow {
+    fn into_loaded(self) -> (Loaded, Option<String>) {
+        let state = State::Done { token: Token(self.token), execution: Status::Committed };
+        let row = TaskRow {
+            id: self.id,
+            stage: self.stage,
+            segment: self.segment,
+            state: Name::Done.as_str().into(),
+            fence: self.fence,
+            attempts: self.attempts,
+            max_attempts: self.max_attempts,
+            queued_at: None,
+            due_at: None,
+            failure: None,
+        };
+        (Loaded::of_state(row, None, state), self.result)
     }
 }
 
@@ -196,9 +237,5 @@ impl ExecutionRow {
                 deadline: self.deadline_at.map(Millis),
             },
         })
-    }
-
-    pub fn is(&self, status: Status) -> bool {
-        self.status == status.as_str()
     }
 }
