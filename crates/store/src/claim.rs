@@ -81,7 +81,6 @@ impl Store {
         if rows.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
-        tx.relax().await?;
         let work = stages_of(&mut tx, &rows).await?;
         let inputs = inputs_of(&mut tx, &rows, &work).await?;
 

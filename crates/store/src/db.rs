@@ -103,13 +103,21 @@ impl Step {
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
+
+    /// Whether PostgreSQL need not wait for the disk; see [`BEGIN_RELAXED`].
+    fn is_relaxed(self) -> bool {
+        matches!(self, Step::Claim | Step::Heartbeat)
+    }
 }
 
 /// PostgreSQL: the clock, and what a transaction of ours must never do. A client that was stopped in the middle
 /// gives up its locks after a while; and keyed statements are planned once and never as scans, whatever stale
 /// statistics say. The few that must scan a small table look dear for that: without the last line each would be
 /// compiled first.
-const BEGIN: &str = "
+macro_rules! begin {
+    ($($more:literal)?) => {
+        concat!(
+            "
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT,
        set_config('idle_in_transaction_session_timeout', '15000', TRUE),
        set_config('lock_timeout', '10000', TRUE),
@@ -118,13 +126,22 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT,
        set_config('enable_seqscan', 'off', TRUE),
        set_config('enable_hashjoin', 'off', TRUE),
        set_config('enable_mergejoin', 'off', TRUE),
-       set_config('jit', 'off', TRUE)";
+       set_config('jit', 'off', TRUE)"
+            $(, $more)?
+        )
+    };
+}
+const BEGIN: &str = begin!();
+
+/// As [`BEGIN`], and the commit returns before it is on disk. A lost claim only wastes a little work, for its token is
+/// random; a lost heartbeat is followed by the next.
+const BEGIN_RELAXED: &str = begin!(
+    ",
+       set_config('synchronous_commit', 'off', TRUE)"
+);
 
 /// Only the clock: what is asked seldom may be planned as the planner likes.
 const READ: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT";
-
-/// A lost claim only wastes a little work, for its token is random: it need not wait for the disk.
-const RELAX: &str = "SELECT set_config('synchronous_commit', 'off', TRUE)";
 
 impl Db {
     /// Begins a read-decide-write transaction.
@@ -135,7 +152,8 @@ impl Db {
                 self.tx(Inner::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?), Some(step))
             }
         };
-        tx.now = self.now(&mut tx, BEGIN).await?;
+        let begin = if step.is_relaxed() { BEGIN_RELAXED } else { BEGIN };
+        tx.now = self.now(&mut tx, begin).await?;
         Ok(tx)
     }
 
@@ -208,14 +226,6 @@ impl Tx {
 
     pub fn query(&mut self, sql: &'static str) -> Query<'_> {
         Query::new(self, sql)
-    }
-
-    /// Lets the commit return before it is on disk; see [`RELAX`].
-    pub async fn relax(&mut self) -> Result<()> {
-        match self.inner {
-            Inner::Postgres(_) => self.query(RELAX).one::<(String,)>().await.map(drop),
-            Inner::Sqlite(_) => Ok(()),
-        }
     }
 
     pub async fn commit(self) -> Result<()> {

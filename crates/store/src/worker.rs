@@ -97,7 +97,6 @@ impl Store {
 
     async fn heartbeat_once(&self, heartbeat: &Heartbeat) -> Result<Status> {
         let mut tx = self.db.write(Step::Heartbeat).await?;
-        tx.relax().await?;
         let said = Command::Heartbeat { running: heartbeat.running, is_draining: heartbeat.is_draining };
         let mut status = step(&mut tx, heartbeat.worker, said, "worker").await?;
         if heartbeat.is_leaving && status != Status::Disabled {
