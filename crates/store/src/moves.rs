@@ -230,8 +230,11 @@ struct SavedEnd<'a> {
     failure: Option<&'static str>,
     error: Option<&'a str>,
     result: Option<&'a str>,
-    #[serde(flatten)]
-    usage: Option<Usage>,
+    wall_ms: Option<i64>,
+    cpu_ms: Option<i64>,
+    peak_memory_bytes: Option<i64>,
+    bytes_in: Option<i64>,
+    bytes_out: Option<i64>,
 }
 
 impl SavedLease<'_> {
@@ -353,6 +356,7 @@ impl Move {
             Status::Leased | Status::InProgress => return None,
         };
         let is_aborted = status == Status::Aborted;
+        let usage = self.words.usage;
         Some(SavedEnd {
             task_id: self.id.0,
             fence: self.before.fence.0,
@@ -363,7 +367,11 @@ impl Move {
             failure: self.event.failure.map(|kind| kind.as_str()),
             error: self.words.note.as_deref().filter(|_| is_aborted),
             result: self.words.result.as_deref(),
-            usage: self.words.usage,
+            wall_ms: usage.map(|usage| usage.wall_ms),
+            cpu_ms: usage.map(|usage| usage.cpu_ms),
+            peak_memory_bytes: usage.map(|usage| usage.peak_memory_bytes),
+            bytes_in: usage.map(|usage| usage.bytes_in),
+            bytes_out: usage.map(|usage| usage.bytes_out),
         })
     }
 }

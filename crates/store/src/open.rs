@@ -145,7 +145,9 @@ async fn sqlite(path: &PathBuf, options: &Options) -> Result<Pool> {
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(5))
         .pragma("cache_size", "-16000")
-        .pragma("wal_autocheckpoint", "4000");
+        .pragma("wal_autocheckpoint", "4000")
+        // A batch's rows at once: each time the buffer is full, two threads wait for each other.
+        .row_buffer_size(1000);
     let pool = |size: u32| {
         SqlitePoolOptions::new()
             .max_connections(size)
