@@ -8,7 +8,7 @@ use crate::probe::input;
 use crate::source::{Source, Video};
 
 /// A track comes out as one fragmented file; [`crate::mp4`] cuts it into segments. The trailer would only index it.
-const FRAGMENTED: &str = "+cmaf+frag_keyframe+skip_sidx+skip_trailer";
+const FRAGMENTED: &str = "+empty_moov+default_base_moof+frag_keyframe+skip_sidx+skip_trailer";
 
 /// Says once a second how far it is on standard output, complains on standard error, and asks nobody anything.
 fn ffmpeg() -> Vec<String> {
@@ -87,7 +87,12 @@ pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
     args.extend(input::arguments(source));
     args.extend(words(["-map", &format!("0:{}", track.stream), "-af", &filter]));
     args.extend(words(["-c:a", "aac", "-b:a", &format!("{}k", track.kbps), "-threads", "1"]));
-    args.extend(words(["-frag_duration", "5000000", "-movflags", "+cmaf+skip_sidx+skip_trailer"]));
+    args.extend(words([
+        "-frag_duration",
+        "5000000",
+        "-movflags",
+        "+empty_moov+default_base_moof+skip_sidx+skip_trailer",
+    ]));
     args.extend(alone(&track.name));
     args
 }

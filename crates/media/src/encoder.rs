@@ -44,6 +44,14 @@ impl Codec {
         }
     }
 
+    /// By how many frames decoding runs ahead of showing, at most.
+    pub const fn delay(self) -> u32 {
+        match self {
+            Codec::H264 | Codec::Hevc => 2,
+            Codec::Av1 => 0,
+        }
+    }
+
     /// How much of H.264's bitrate it needs for the same picture.
     pub const fn thrift(self) -> f64 {
         match self {

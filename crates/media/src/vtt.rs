@@ -30,6 +30,14 @@ pub fn parse(text: &str) -> Vec<Cue> {
     cues
 }
 
+/// The same cues so many milliseconds earlier. What would be over before the beginning is left out.
+pub fn earlier(cues: Vec<Cue>, millis: i64) -> Vec<Cue> {
+    let shifted =
+        |time: u64| i64::try_from(time).unwrap_or(i64::MAX).saturating_sub(millis).max(0).unsigned_abs();
+    let earlier = |cue: Cue| Cue { start: shifted(cue.start), end: shifted(cue.end), ..cue };
+    cues.into_iter().map(earlier).filter(|cue| cue.end > cue.start).collect()
+}
+
 /// All cues in one file.
 pub fn whole(cues: &[Cue]) -> String {
     "WEBVTT\n".to_owned() + &cues.iter().map(write_cue).collect::<String>()
@@ -162,6 +170,15 @@ mod tests {
             index.ends_with("00:00:10.000 --> 00:00:11.500\nsprite-2.jpg#xywh=160,0,160,90\n"),
             "{index}"
         );
+    }
+
+    #[test]
+    fn cues_move_to_the_beginning_of_the_picture() {
+        let cue = |start, end| Cue { start, end, settings: String::new(), text: "hi".into() };
+
+        let moved = earlier(vec![cue(0, 900), cue(500, 1500), cue(3000, 4000)], 1000);
+
+        assert_eq!(moved, [cue(0, 500), cue(2000, 3000)]);
     }
 
     #[test]

@@ -21,10 +21,13 @@ pub struct Cut {
     pub first_segment: u32,
     /// In the timescale of the file.
     pub ticks_per_frame: u32,
+    /// By how many frames decoding runs ahead of showing: the same for all files of a track, whatever each of them needs,
+    /// for all have one init segment.
+    pub delay: u32,
 }
 
 /// Writes `init.mp4` and the segments of `file` into the track's folder below `folder`: a fragment for each group of
-/// pictures, each frame at its place on the grid, the first picture presented when it is decoded. After an error, the
+/// pictures, each frame at its place on the grid, the first picture presented at its own. After an error, the
 /// folder holds an unknown part of the files.
 pub fn cut(file: &Path, folder: &Path, cut: &Cut) -> Result<manifest::Track, Error> {
     let reader = Reader::open(File::open(file)?)?;
@@ -35,7 +38,10 @@ pub fn cut(file: &Path, folder: &Path, cut: &Cut) -> Result<manifest::Track, Err
     let frame_rate = Ratio::new(track.timescale, cut.ticks_per_frame);
     let frame_rate = frame_rate.ok_or_else(|| malformed("frames that last no time"))?;
     let place = Place { folder, track: &cut.name };
-    let init = place.write_init(reader.moov(), cut.first_segment)?;
+    let moov = reader.moov().to_vec();
+    let cutter = Cutter { cut, place, reader, shift: None, frames: 0, open: None, done: Vec::new() };
+    let segments = cutter.run()?;
+    let init = place.write_init(&moov, cut.first_segment, cut.delay_ticks())?;
     Ok(manifest::Track {
         name: cut.name.clone(),
         codec,
@@ -43,9 +49,14 @@ pub fn cut(file: &Path, folder: &Path, cut: &Cut) -> Result<manifest::Track, Err
         shape: Shape::Video { width, height, frame_rate },
         init,
         later_inits: Vec::new(),
-        segments: Cutter { cut, place, reader, shift: None, frames: 0, open: None, done: Vec::new() }
-            .run()?,
+        segments,
     })
+}
+
+impl Cut {
+    fn delay_ticks(&self) -> u32 {
+        self.delay.saturating_mul(self.ticks_per_frame)
+    }
 }
 
 struct Cutter<'a> {
@@ -91,11 +102,23 @@ impl Cutter<'_> {
         let frame = self.grid(self.frames);
         let mut segment = self.segment_for(group.len() as u64)?;
         let sequence = u32::try_from(frame + 1).map_err(|_| malformed("more frames than can be counted"))?;
-        let key_frame = segment.add(&mut self.reader, group, sequence, shift)?;
+        let delayed = self.delayed(group, shift)?;
+        let key_frame = segment.add(&mut self.reader, &delayed, sequence)?;
         segment.add_key_frame(key_frame);
         self.open = Some(segment);
         self.frames += group.len() as u64;
         Ok(())
+    }
+
+    /// With the delay of the track in place of the file's own.
+    fn delayed(&self, group: &[Sample], shift: i32) -> Result<Vec<Sample>, Error> {
+        let delay = i32::try_from(self.cut.delay_ticks()).unwrap_or(i32::MAX);
+        let delayed = |sample: &Sample| {
+            let cts = sample.cts.checked_sub(shift).and_then(|cts| cts.checked_add(delay));
+            let cts = cts.ok_or_else(|| malformed("an absurd composition offset"))?;
+            Ok(Sample { cts, ..*sample })
+        };
+        group.iter().map(delayed).collect()
     }
 
     /// A group is closed: its pictures fill its place on the grid, and none else's.

@@ -29,7 +29,7 @@ pub fn cut_audio(file: &Path, folder: &Path, cut: &CutAudio) -> Result<manifest:
         return Err(malformed("the track is not of sound"));
     };
     let place = Place { folder, track: &cut.name };
-    let init = place.write_init(reader.moov(), 0)?;
+    let init = place.write_init(reader.moov(), 0, 0)?;
     let packets = read_packets(&mut reader, cut)?;
     Ok(manifest::Track {
         name: cut.name.clone(),
@@ -75,10 +75,12 @@ fn write_segments(
     for bound in bounds.iter().copied().chain([u64::MAX]) {
         let (own, after) = rest.split_at(nearest(rest, start, bound));
         rest = after;
-        let Some(first) = own.first() else { continue };
+        if own.is_empty() {
+            continue;
+        }
         let number = done.len() as u32;
         let mut segment = place.begin_segment(number, start)?;
-        segment.add(reader, own, number + 1, first.cts)?;
+        segment.add(reader, own, number + 1)?;
         start = segment.end();
         done.push(segment.finish()?);
     }

@@ -2,7 +2,7 @@
 
 use crate::manifest::Artifact;
 use sha2::{Digest, Sha256};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -17,7 +17,9 @@ pub struct Output {
 impl Output {
     /// `path` is relative to `folder`, and so written into the artifact.
     pub fn create(folder: &Path, path: String) -> io::Result<Self> {
-        let file = BufWriter::new(File::create(folder.join(&path))?);
+        let file = folder.join(&path);
+        fs::create_dir_all(file.parent().unwrap_or(folder))?;
+        let file = BufWriter::new(File::create(file)?);
         Ok(Output { path, file, hash: Sha256::new(), bytes: 0 })
     }
 

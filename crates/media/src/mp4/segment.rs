@@ -4,11 +4,12 @@ use super::output::Output;
 use super::write::{self, Fragment};
 use super::{Error, Reader, Sample, Track, malformed};
 use crate::manifest::{self, Artifact, KeyFrame};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 /// The files of one run of a track go into a folder named for the track.
+#[derive(Clone, Copy)]
 pub struct Place<'a> {
     pub folder: &'a Path,
     pub track: &'a str,
@@ -17,14 +18,13 @@ pub struct Place<'a> {
 impl Place<'_> {
     /// Writes the init segment. Only the track's first run calls it `init.mp4`: those of the others are dropped when
     /// they are equal to it, and must not be taken for it when they are not.
-    pub fn write_init(&self, moov: &[u8], first_segment: u32) -> Result<Artifact, Error> {
-        fs::create_dir_all(self.folder.join(self.track))?;
+    pub fn write_init(&self, moov: &[u8], first_segment: u32, delay: u32) -> Result<Artifact, Error> {
         let name = match first_segment {
             0 => "init.mp4".to_owned(),
             number => format!("init-{:05}.mp4", u64::from(number) + 1),
         };
         let mut output = Output::create(self.folder, format!("{}/{name}", self.track))?;
-        output.write_all(&write::init(moov)?)?;
+        output.write_all(&write::init(moov, delay)?)?;
         Ok(output.finish()?)
     }
 
@@ -57,10 +57,9 @@ impl Segment {
         reader: &mut Reader<File>,
         samples: &[Sample],
         sequence: u32,
-        shift: i32,
     ) -> Result<KeyFrame, Error> {
         let (start, offset) = (self.end(), self.output.bytes());
-        let head = Fragment { sequence, start, samples, shift }.head()?;
+        let head = Fragment { sequence, start, samples }.head()?;
         self.output.write_all(&head)?;
         reader.copy(samples, &mut self.output)?;
         self.duration += samples.iter().map(|sample| u64::from(sample.duration)).sum::<u64>();

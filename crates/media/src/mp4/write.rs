@@ -11,19 +11,29 @@ pub const STYP: &[u8] = b"\0\0\0\x18stypmsdh\0\0\0\0msdhcmfs";
 const SYNC_FLAGS: u32 = 0x0200_0000;
 const OTHER_FLAGS: u32 = 0x0101_0000;
 
-/// The whole init segment from the body of a `moov`. Edit lists go, for the times of our samples need no editing; so do
-/// tags, which are the source's affair, and a duration that only the whole track could tell.
-pub fn init(moov: &[u8]) -> Result<Vec<u8>, Error> {
+/// The whole init segment from the body of a `moov`. Tags go, which are the source's affair, and so does a duration that
+/// only the whole track could tell. An edit list of our own says by how much the first picture is shown later than it is
+/// decoded, so that it is shown at time 0. Negative offsets would say the same, but libavformat, and with it many a
+/// player, takes them for a delay of the whole track.
+pub fn init(moov: &[u8], delay: u32) -> Result<Vec<u8>, Error> {
     let mut out = FTYP.to_vec();
-    write_box(&mut out, b"moov", |out| copy_without_extras(moov, out))?;
+    write_box(&mut out, b"moov", |out| copy_without_extras(moov, out, delay))?;
     Ok(out)
 }
 
-fn copy_without_extras(body: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+fn copy_without_extras(body: &[u8], out: &mut Vec<u8>, delay: u32) -> Result<(), Error> {
     for atom in atoms(body)? {
         match &atom.kind.0 {
             b"udta" | b"edts" | b"meta" | b"mehd" => {}
-            b"trak" | b"mvex" => write_box(out, &atom.kind.0, |out| copy_without_extras(atom.body, out))?,
+            b"trak" | b"mvex" => {
+                write_box(out, &atom.kind.0, |out| copy_without_extras(atom.body, out, delay))?
+            }
+            b"tkhd" if delay > 0 => {
+                out.extend(atom.whole);
+                write_box(out, b"edts", |out| {
+                    write_box(out, b"elst", |out| words(out, &[0, 1, 0, delay, 0x1_0000]))
+                })?;
+            }
             _ => out.extend(atom.whole),
         }
     }
@@ -37,8 +47,6 @@ pub struct Fragment<'a> {
     pub start: u64,
     /// Those of one track.
     pub samples: &'a [Sample],
-    /// Taken from every composition offset.
-    pub shift: i32,
 }
 
 impl Fragment<'_> {
@@ -72,7 +80,7 @@ impl Fragment<'_> {
     /// Data offset, size; and, where needed, flags of the first, durations, composition offsets.
     fn trun(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let is_uneven = self.samples.iter().any(|sample| sample.duration != self.duration());
-        let is_reordered = self.samples.iter().any(|sample| sample.cts != self.shift);
+        let is_reordered = self.samples.iter().any(|sample| sample.cts != 0);
         let optional = |flag: u32, is_there: bool| if is_there { flag } else { 0 };
         let flags = 0x201 | 0x4 | optional(0x100, is_uneven) | optional(0x800, is_reordered);
         words(out, &[0x0100_0000 | flags, size(self.samples.len())?, 0, SYNC_FLAGS])?;
@@ -82,8 +90,7 @@ impl Fragment<'_> {
             }
             words(out, &[sample.size])?;
             if is_reordered {
-                let cts = sample.cts.checked_sub(self.shift);
-                words(out, &[cts.ok_or_else(|| malformed("an absurd composition offset"))? as u32])?;
+                words(out, &[sample.cts as u32])?;
             }
         }
         Ok(())

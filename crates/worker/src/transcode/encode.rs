@@ -52,6 +52,7 @@ fn cuts(picture: &Picture, piece: &Piece) -> Vec<Cut> {
         frames_per_segment: picture.segment_frames,
         first_segment: piece.chunk.first_segment,
         ticks_per_frame: picture.frame_ticks,
+        delay: piece.codec.delay(),
     };
     picture.rungs_of(piece.codec).map(cut).collect()
 }

@@ -1,10 +1,13 @@
 //! Nothing is published that was not seen to be right.
 
 use super::Work;
+use super::tools::disk;
 use crate::handler::Failed;
+use media::check::{self, Check, Expect, Level, Outcome};
 use media::manifest::Artifact;
 use media::plan::Plan;
-use serde_json::{Value, json};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What the gate has to say of a generation that may pass.
@@ -19,6 +22,58 @@ pub(super) async fn judge(
     tree: &Path,
     files: &[Artifact],
 ) -> Result<Judged, Failed> {
-    let _ = (work, plan, tree, files);
-    Ok(Judged { proof: json!({}), warnings: vec![] })
+    work.context.set_step("check");
+    let expect = expect(plan, files);
+    let scratch = work.context.folder().await?.join("scratch");
+    let prepared = work.blocking({
+        let (tree, scratch) = (tree.to_owned(), scratch.clone());
+        move || {
+            let check = Check::open(&tree, &expect).map_err(|error| unreadable(&error))?;
+            std::fs::create_dir_all(&scratch).map_err(|error| disk("making", &scratch, &error))?;
+            let decodes = check.decodes(&scratch).map_err(|error| disk("writing", &scratch, &error))?;
+            Ok((check, decodes))
+        }
+    });
+    let (mut check, decodes) = prepared.await?;
+    for decode in &decodes {
+        let exit = work.run_in("check", decode.argv.clone(), &scratch).await?;
+        check.decoded(decode, &Outcome { is_success: exit.status.is_success(), stderr: exit.stderr_tail });
+    }
+    let verdict = check.verdict();
+    if verdict.is_good() {
+        let tools = BTreeMap::from([("vodmill".into(), env!("CARGO_PKG_VERSION").into())]);
+        let warnings = verdict.findings.iter().map(|finding| finding.message.clone()).collect();
+        return Ok(Judged { proof: verdict.proof(files, &tools), warnings });
+    }
+    Err(refused(&verdict))
+}
+
+fn expect(plan: &Plan, files: &[Artifact]) -> Expect {
+    let picture = plan.picture.iter();
+    Expect {
+        frames: picture
+            .flat_map(|picture| picture.rungs.iter().map(|rung| (rung.name.clone(), picture.frames)))
+            .collect(),
+        duration: Some(plan.duration()),
+        artifacts: files.to_vec(),
+    }
+}
+
+fn unreadable(error: &check::Error) -> Failed {
+    Failed::transient(format!("the output cannot be checked: {error}"))
+}
+
+/// Names the first findings; the rest would be more of the same.
+fn refused(verdict: &check::Verdict) -> Failed {
+    let errors = verdict.findings.iter().filter(|finding| finding.level == Level::Error);
+    let told: Vec<String> = errors
+        .take(3)
+        .map(|finding| format!("{}: {} ({})", finding.place.file, finding.message, finding.rule))
+        .collect();
+    let more = verdict.errors().saturating_sub(told.len());
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    Failed::transient(format!(
+        "the output is not right, and nothing was published: {}{more}",
+        told.join("; ")
+    ))
 }

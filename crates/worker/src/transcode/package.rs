@@ -7,7 +7,7 @@ use super::{Tracks, Work, gate, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use media::manifest::{Artifact, Presentation, Shape, Sound, Track};
 use media::plan::Plan;
-use media::{command, master, playlist};
+use media::{command, dash, master, playlist};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -144,7 +144,9 @@ impl Parts {
         let master = Index { name: "master.m3u8".into(), text: master::master(&self.presentation, prefix) };
         let mut indexes = vec![master];
         if self.plan.settings.dash {
-            let text = String::new();
+            let text = dash::mpd(&self.presentation, prefix).map_err(|error| {
+                Failed::permanent(format!("no manifest for DASH can be written: {error}"))
+            })?;
             indexes.push(Index { name: "manifest.mpd".into(), text });
         }
         Ok(indexes)

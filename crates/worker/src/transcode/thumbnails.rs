@@ -6,6 +6,7 @@ use crate::handler::{BoxFuture, Failed, Outcome};
 use media::command;
 use media::manifest::Artifact;
 use media::plan::{Plan, Thumbnails};
+use media::vtt;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -46,10 +47,7 @@ fn collect(
 ) -> Result<Vec<Artifact>, Failed> {
     let sheets = thumbnails.count.div_ceil(thumbnails.columns * thumbnails.rows);
     let sheets: Vec<String> = (1..=sheets).map(sheet).collect();
-    let index = {
-        let _ = duration;
-        String::new()
-    };
+    let index = vtt::thumbnails(thumbnails, duration);
     let place = |name: &str| -> Result<Artifact, Failed> {
         let to = made.join(name);
         std::fs::rename(folder.join(name), &to).map_err(|error| disk("keeping", &to, &error))?;

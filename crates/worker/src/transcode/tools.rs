@@ -31,8 +31,24 @@ impl Work<'_> {
 
     /// Runs ffmpeg or ffprobe in the execution's folder, to its own end.
     pub async fn run(&self, step: &str, argv: Vec<String>, measure: Option<Measure>) -> Result<Exit, Failed> {
+        let folder = self.context.folder().await?;
+        self.start(step, argv, folder, measure).await
+    }
+
+    /// As [`Work::run`], in another folder.
+    pub async fn run_in(&self, step: &str, argv: Vec<String>, folder: &Path) -> Result<Exit, Failed> {
+        self.start(step, argv, folder, None).await
+    }
+
+    async fn start(
+        &self,
+        step: &str,
+        argv: Vec<String>,
+        folder: &Path,
+        measure: Option<Measure>,
+    ) -> Result<Exit, Failed> {
         let program = argv.first().cloned().unwrap_or_default();
-        let mut command = Command::new(argv, self.context.folder().await?);
+        let mut command = Command::new(argv, folder);
         command.limits = self.tools.limits.clone();
         command.guard = self.tools.guard.clone();
         command.output_limit = OUTPUT_LIMIT;
