@@ -9,17 +9,20 @@ impl Attributes {
     /// What could be read, and the first thing that could not.
     pub fn parse(text: &str) -> (Self, Option<String>) {
         let mut found = BTreeMap::new();
+        let mut wrong = None;
         let mut rest = text.trim();
         while !rest.is_empty() {
             let Some((name, value, after)) = next(rest) else {
-                return (Attributes(found), Some(format!("`{}` is no attribute", shortened(rest))));
+                wrong.get_or_insert_with(|| format!("`{}` is no attribute", shortened(rest)));
+                rest = rest.split_once(',').map_or("", |(_, after)| after.trim_start());
+                continue;
             };
             if found.insert(name.to_owned(), value.to_owned()).is_some() {
-                return (Attributes(found), Some(format!("attribute {} occurs twice", shortened(name))));
+                wrong.get_or_insert_with(|| format!("attribute {} occurs twice", shortened(name)));
             }
             rest = after;
         }
-        (Attributes(found), None)
+        (Attributes(found), wrong)
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {

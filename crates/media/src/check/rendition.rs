@@ -2,8 +2,8 @@
 
 use super::finding::{Findings, Place};
 use super::folder::{Astray, Folder, Name, Range};
-use super::part::{Description, Kind, Part};
-use super::playlist::Media;
+use super::part::{Description, Kind, Part, Run};
+use super::playlist::{Media, Segment};
 use super::{fmp4, rule, ts, vtt};
 use std::collections::HashMap;
 use std::io::Read;
@@ -118,14 +118,15 @@ impl Rendition {
             return None;
         }
         let bits: Vec<_> = self.parts.iter().flatten().map(|part| part.bytes as f64 * 8.0).collect();
-        let seconds: Vec<_> = self.media.segments.iter().map(|segment| segment.duration).collect();
+        let seconds: Vec<_> =
+            self.parts.iter().flatten().zip(&self.media.segments).map(real_seconds).collect();
         let total: f64 = seconds.iter().sum();
         if total <= 0.0 {
             return None;
         }
         let average = bits.iter().sum::<f64>() / total;
         let target = self.media.target.unwrap_or(0.0);
-        let mut peak = None;
+        let mut peak = 0.0;
         for first in 0..bits.len() {
             let (mut run_bits, mut run_seconds) = (0.0, 0.0);
             for at in first..bits.len() {
@@ -135,25 +136,17 @@ impl Rendition {
                     break;
                 }
                 if run_seconds >= 0.5 * target && run_seconds > 0.0 {
-                    peak = Some(run_bits / run_seconds).max_by_value(peak);
+                    peak = f64::max(peak, run_bits / run_seconds);
                 }
             }
         }
-        Some((average.round() as u64, peak.unwrap_or(average).round() as u64))
+        Some((average.round() as u64, peak.max(average).round() as u64))
     }
 }
 
-trait MaxByValue {
-    fn max_by_value(self, other: Self) -> Self;
-}
-
-impl MaxByValue for Option<f64> {
-    fn max_by_value(self, other: Self) -> Self {
-        match (self, other) {
-            (Some(one), Some(two)) => Some(one.max(two)),
-            (one, two) => one.or(two),
-        }
-    }
+/// As promised where nothing is measured: subtitles.
+fn real_seconds((part, segment): (&Part, &Segment)) -> f64 {
+    part.main().map_or(segment.duration, Run::duration)
 }
 
 /// One kind of media from the first segment to the last; times in seconds.

@@ -91,6 +91,9 @@ impl Streams {
             Some(table) if pid == table && is_start && self.streams.is_empty() => {
                 self.streams = tracks(payload)
             }
+            _ if self.streams.is_empty() && is_start && payload.starts_with(&[0, 0, 1]) => {
+                return Err("media come before the tables that describe them".into());
+            }
             _ => {
                 let stream = self.streams.iter_mut().find(|stream| stream.pid == pid);
                 if let Some(stream) = stream {

@@ -98,15 +98,16 @@ impl<'a> Stream<'a> {
             findings.add(&rule::I_FRAMES_MISSING, place(), "there is no I-frame playlist to seek with");
         }
         let variants = &self.multivariant.variants;
-        let bandwidths: BTreeSet<_> = variants.iter().filter_map(bandwidth).collect();
+        let bandwidths: BTreeSet<_> = variants.iter().map(bandwidth).collect();
         if has_video && bandwidths.len() == 1 {
             findings.add(&rule::ONE_BITRATE, place(), "there is one bitrate only: players cannot adapt");
         }
-        let nearest = bandwidths.iter().min_by_key(|bits| bits.abs_diff(FIRST_BITS_PER_SECOND));
+        let nearest =
+            bandwidths.into_iter().flatten().min_by_key(|bits| bits.abs_diff(FIRST_BITS_PER_SECOND));
         if let (Some(first), Some(nearest)) = (variants.first(), nearest) {
             let found = bandwidth(first);
             let distance = |bits: u64| bits.abs_diff(FIRST_BITS_PER_SECOND);
-            if found.is_some_and(|found| distance(found) > distance(*nearest) && is_far(found)) {
+            if found.is_some_and(|found| distance(found) > distance(nearest) && is_far(found)) {
                 let found = found.unwrap_or_default();
                 let what = format!("the first variant has {found} b/s; one of {nearest} is nearer to 2 Mb/s");
                 findings.add(&rule::FIRST_VARIANT, self.place(first), what);
@@ -185,8 +186,16 @@ impl<'a> Variant<'a> {
 
     /// The renditions that may be heard with it.
     fn sounds(&self) -> Vec<&'a Rendition> {
-        let group = self.get("AUDIO").into_iter().flat_map(|group| self.stream.group("AUDIO", group));
-        group.filter_map(|(_, rendition)| rendition).collect()
+        self.group().filter_map(|(_, rendition)| rendition).collect()
+    }
+
+    fn group(&self) -> impl Iterator<Item = (&'a Entry, Option<&'a Rendition>)> {
+        self.get("AUDIO").into_iter().flat_map(|group| self.stream.group("AUDIO", group))
+    }
+
+    /// Whether every playlist of sound that it names could be read, so that sums and lists mean something.
+    fn is_complete(&self) -> bool {
+        self.group().all(|(entry, rendition)| entry.uri.is_none() || rendition.is_some())
     }
 
     fn rates(&self, findings: &mut Findings) {
@@ -211,6 +220,9 @@ impl<'a> Variant<'a> {
 
     /// Average and peak with the heaviest of the sounds, when all are known.
     fn measured(&self) -> Option<(u64, u64)> {
+        if !self.is_complete() {
+            return None;
+        }
         let (mut average, mut peak) = self.rendition?.bitrates()?;
         let mut sounds = Vec::new();
         for sound in self
@@ -234,7 +246,8 @@ impl<'a> Variant<'a> {
         let found: BTreeSet<_> =
             tracks().filter_map(|track| track.codec.as_deref()).map(str::to_ascii_lowercase).collect();
         // What could not be read, or not be named, is not known to be wrong.
-        let is_all_known = tracks().all(|track| track.codec.is_some())
+        let is_all_known = self.is_complete()
+            && tracks().all(|track| track.codec.is_some())
             && self.sounds().into_iter().chain([rendition]).all(|rendition| !rendition.tracks.is_empty());
         let is_text = |codec: &str| codec.starts_with("wvtt") || codec.starts_with("stpp");
         let extra = said.difference(&found).filter(|codec| is_all_known && !is_text(codec));
