@@ -1,5 +1,6 @@
 //! One file for each command.
 
+pub mod check;
 pub mod completions;
 pub mod doctor;
 pub mod job;

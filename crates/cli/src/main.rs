@@ -28,6 +28,7 @@ struct Program {
 enum Command {
     Transcode(command::transcode::Args),
     Plan(command::plan::Args),
+    Check(command::check::Args),
     Migrate(command::migrate::Args),
     Submit(command::submit::Args),
     Worker(command::worker::Args),
@@ -90,6 +91,7 @@ async fn run(program: Program) -> anyhow::Result<Done> {
     match program.command {
         Command::Transcode(args) => args.run(&settings).await,
         Command::Plan(args) => args.run(&settings).await,
+        Command::Check(args) => args.run(&settings).await,
         Command::Migrate(args) => args.run(&settings).await,
         Command::Submit(args) => args.run(&settings).await,
         Command::Worker(args) => args.run(&settings).await,
