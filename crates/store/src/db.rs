@@ -194,6 +194,16 @@ impl Db {
         })
     }
 
+    pub(crate) async fn close(&self) {
+        match &self.pool {
+            Pool::Postgres(pool) => pool.close().await,
+            Pool::Sqlite { writer, reader } => {
+                reader.close().await;
+                writer.close().await;
+            }
+        }
+    }
+
     pub fn is_postgres(&self) -> bool {
         matches!(self.pool, Pool::Postgres(_))
     }

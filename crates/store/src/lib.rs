@@ -86,6 +86,11 @@ impl Store {
         self.db.is_postgres()
     }
 
+    /// Lets go of the database; of a file, nothing is left beside it. Nobody may use this store or its clones any more.
+    pub async fn close(&self) {
+        self.db.close().await;
+    }
+
     /// The time by the clock that decides: the database's.
     pub async fn now(&self) -> Result<rules::Millis> {
         Ok(self.db.read().await?.now())

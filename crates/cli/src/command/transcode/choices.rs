@@ -71,7 +71,7 @@ enum Hardware {
 
 impl Choices {
     pub fn settings(&self) -> anyhow::Result<Settings> {
-        let mut settings = self.from_file()?;
+        let mut settings = self.file_settings()?;
         if !self.codecs.is_empty() {
             settings.codecs = self.codecs.iter().map(|codec| codec.codec()).collect();
         }
@@ -97,7 +97,7 @@ impl Choices {
         Ok(settings)
     }
 
-    fn from_file(&self) -> anyhow::Result<Settings> {
+    fn file_settings(&self) -> anyhow::Result<Settings> {
         let Some(path) = &self.ladder else { return Ok(Settings::default()) };
         let text = std::fs::read_to_string(path)
             .with_context(|| Usage(format!("cannot read the ladder file {}", path.display())))?;
