@@ -211,13 +211,17 @@ mod by_hand {
     }
 }
 
-/// A new durable step must be killed somewhere. Videos are published by no stage yet, and nobody logs by hand.
+/// Steps of `vodmill transcode` alone: `resume/steps.rs` kills them.
+const BY_TRANSCODE: &[&str] = &["video"];
+
+/// A new durable step must be killed somewhere. Nobody moves a video back or logs by hand yet; that a video is
+/// published is part of a commit.
 #[test]
 fn every_durable_step_is_killed() {
-    const NOT_YET: &[&str] = &["video", "publish", "log"];
+    const NOT_YET: &[&str] = &["publish", "log"];
     for step in Step::ALL {
         let name = step.name();
-        let lists = [BY_WORKER, by_hand::STEPS, NOT_YET];
+        let lists = [BY_WORKER, BY_TRANSCODE, by_hand::STEPS, NOT_YET];
         assert!(lists.iter().any(|list| list.contains(&name.as_str())), "{name} is killed by no test");
     }
 }

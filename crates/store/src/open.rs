@@ -152,6 +152,9 @@ async fn sqlite(path: &PathBuf, options: &Options) -> Result<Pool> {
         SqlitePoolOptions::new()
             .max_connections(size)
             .acquire_timeout(Duration::from_secs(300))
+            // A full disk makes SQLite roll back by itself, and sqlx then counts a transaction that is none: such a
+            // connection would refuse every other one.
+            .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
             .idle_timeout(None)
             .max_lifetime(None)
     };

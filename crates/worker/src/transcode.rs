@@ -21,6 +21,7 @@ mod package;
 mod plan;
 mod probe;
 mod publish;
+mod source;
 mod spec;
 mod subtitles;
 mod thumbnails;
@@ -30,6 +31,7 @@ pub use measure::Likeness;
 pub use package::Packaged;
 pub use probe::look;
 pub use publish::Published;
+pub use source::Seen;
 pub use spec::{Order, spec};
 pub use tools::Tools;
 
@@ -125,13 +127,6 @@ fn outcome(result: &impl Serialize) -> Result<Outcome, Failed> {
     value
         .map(handler::Outcome::from)
         .map_err(|error| Failed::permanent(format!("the result cannot be written: {error}")))
-}
-
-/// The payload of stages that read the file itself.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct FromSource {
-    /// A path on the worker's machine, or a URL.
-    source: String,
 }
 
 /// Tracks, and the execution whose folder they are in.

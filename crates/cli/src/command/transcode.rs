@@ -4,6 +4,7 @@ mod choices;
 mod display;
 mod folder;
 mod report;
+mod space;
 mod summary;
 
 pub use choices::Choices;
@@ -12,17 +13,18 @@ pub use display::clock;
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, output};
 use anyhow::Context;
-use display::Display;
+use display::{Display, Found};
 use folder::Folder;
 use report::Report;
 use rules::JobId;
 use rules::job::State;
 use rules::placement::Capabilities;
+use space::Space;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use store::Store;
-use store::submit::NewJob;
+use store::submit::{NewJob, Submitted};
 use tokio_util::sync::CancellationToken;
 use worker::transcode::{Order, Published, Tools};
 use worker::{Handlers, IsOver, Options, Shutdown};
@@ -73,13 +75,14 @@ impl Args {
 
         let store = folder.store(settings).await?;
         let order = folder.order(&store, &source, chosen.clone(), stall).await?;
-        let (job, is_new) = submit(&store, &folder, &order).await?;
+        let (job, found) = submit(&store, &folder, &order).await?;
+        // From the first word on, for who reads it may stop what it says has begun.
+        let shutdown = Shutdown::on_signals()?;
         let mut display = Display::new(self.json, &self.file, &self.output);
-        display.begin(is_new, slots.get());
+        display.begin(found, slots.get());
 
         let encoders = chosen.codecs.iter().map(|codec| chosen.encoder.encoder(*codec));
         let capabilities = Capabilities::new(encoders).map_err(|bad| Usage(bad.to_string()))?;
-        let shutdown = Shutdown::on_signals()?;
         let run = Run { settings, store: &store, folder: &folder, tools: &tools, job, slots, capabilities };
         let state = run.to_the_end(&mut display, &shutdown).await?;
         match state {
@@ -119,23 +122,34 @@ fn source(file: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The job for this order: the one that was begun before, if it can go on.
-async fn submit(store: &Store, folder: &Folder, order: &Order) -> anyhow::Result<(JobId, bool)> {
+async fn submit(store: &Store, folder: &Folder, order: &Order) -> anyhow::Result<(JobId, Found)> {
     store.bury_all_workers().await?;
     let spec = worker::transcode::spec(order)?;
     for round in 0.. {
         let key = Some(format!("{}/{round}", order.generation));
         let new = NewJob { spec: spec.clone(), video: Some(order.video), idempotency_key: key };
-        let submitted = store.submit(&new).await?;
+        let submitted = match store.submit(&new).await {
+            // The same stream was ordered otherwise: from a folder that has moved, with another patience.
+            Err(store::Error::KeyReused(_)) => continue,
+            submitted => submitted?,
+        };
         let (id, job) = (submitted.id(), store.job(submitted.id()).await?);
         match job.state {
             State::Cancelled => continue,
             // Somebody has removed what it made.
             State::Completed if !folder.has(&published(store, id).await?) => continue,
+            State::Completed => {}
+            _ if !folder.has_parts(store, id, &order.generation).await? => continue,
             State::Failed => store.retry_job(id, None).await?,
             _ => {}
         }
         folder.tidy(store, id).await?;
-        return Ok((id, matches!(submitted, store::submit::Submitted::New(_))));
+        let found = match (submitted, job.state) {
+            (Submitted::New(_), _) => Found::Nothing,
+            (Submitted::Existing(_), State::Completed) => Found::All,
+            (Submitted::Existing(_), _) => Found::Some,
+        };
+        return Ok((id, found));
     }
     anyhow::bail!("no job could be begun for {}", order.source)
 }
@@ -166,10 +180,12 @@ impl Run<'_> {
         let handlers = Handlers::default().with_transcoding(self.tools);
         let working = worker::run(self.store.desk(), handlers, self.options(), shutdown.clone());
         tokio::pin!(working);
+        let mut space = Space::new(self.folder);
         let worked = loop {
             tokio::select! {
                 worked = &mut working => break worked,
                 () = tokio::time::sleep(LOOK) => {
+                    space.look()?;
                     // Looking on must never end the work.
                     if let Ok(report) = Report::look(self.store, self.job).await {
                         display.show(&report);
@@ -190,6 +206,8 @@ impl Run<'_> {
         options.heartbeat_interval = duration(self.store.options().heartbeat_interval);
         // Who presses Ctrl-C wants it to end, and nothing that is committed is lost.
         options.drain_deadline = Duration::ZERO;
+        // The desk is a file: only a full disk takes it away, and room may be made at any moment.
+        (options.error_wait, options.error_wait_max) = (Duration::from_secs(1), Duration::from_secs(5));
         let (store, job) = (self.store.clone(), self.job);
         options.exit_when_idle = Some(IsOver::new(move || {
             let store = store.clone();

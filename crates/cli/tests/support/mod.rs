@@ -235,6 +235,28 @@ impl Process {
         self.0.wait().unwrap();
     }
 
+    /// Kills it if it still lives; whether it did.
+    pub fn kill_alive(&mut self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        self.signal(libc::SIGKILL);
+        self.0.wait().unwrap().signal() == Some(libc::SIGKILL)
+    }
+
+    /// Waits for its end; what it said to pipes it was started with.
+    pub fn output(mut self) -> Output {
+        let (stdout, stderr) = (self.0.stdout.take().unwrap(), self.0.stderr.take().unwrap());
+        let read = |mut pipe: Box<dyn std::io::Read + Send>| {
+            std::thread::spawn(move || {
+                let mut text = Vec::new();
+                pipe.read_to_end(&mut text).map(|_| text)
+            })
+        };
+        let (stdout, stderr) = (read(Box::new(stdout)), read(Box::new(stderr)));
+        self.ends();
+        let status = self.0.wait().unwrap();
+        Output { status, stdout: stdout.join().unwrap().unwrap(), stderr: stderr.join().unwrap().unwrap() }
+    }
+
     pub fn has_ended(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
     }

@@ -1,6 +1,7 @@
 //! One chunk of the picture, in all rungs of a codec, from one decoding.
 
-use super::{FromSource, Tracks, Work, outcome};
+use super::source::FromSource;
+use super::{Tracks, Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Measure;
 use media::command;
@@ -11,15 +12,15 @@ use std::path::{Path, PathBuf};
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let FromSource { source } = work.payload()?;
+        let from: FromSource = work.payload()?;
         let (plan, mut piece): (Plan, Piece) = (work.result("plan")?, work.input()?);
         piece.chunk.seek = piece.chunk.seek.and_then(|seconds| more_careful(seconds, work.job.attempt));
         let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
             return Err(Failed::permanent("there is no picture in the plan to encode"));
         };
-        let argv = command::encode(&plan, picture, video, &piece, &source);
+        let argv = command::encode(&plan, picture, video, &piece, &from.source);
         let measure = Measure { read: media::progress::frame, whole: piece.chunk.frames() };
-        work.succeed("encode", argv, Some(measure)).await?;
+        from.unchanged(work.succeed("encode", argv, Some(measure)).await)?;
 
         work.context.set_step("cut");
         let folder = work.context.folder().await?.to_owned();
@@ -69,7 +70,11 @@ fn cut_all(folder: &Path, made: &Path, cuts: &[Cut]) -> Result<Vec<Track>, Faile
 }
 
 pub(super) fn cutting(name: &str, error: &mp4::Error) -> Failed {
-    Failed::transient(format!("{name} did not come out as planned: {error}"))
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    match source {
+        Some(source) => super::tools::disk("cutting", Path::new(name), source),
+        None => Failed::transient(format!("{name} did not come out as planned: {error}")),
+    }
 }
 
 pub(super) fn count_bytes(work: &Work<'_>, tracks: &[Track]) {

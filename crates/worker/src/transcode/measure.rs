@@ -1,7 +1,8 @@
 //! How near a rung comes to the source.
 
 use super::package::Packaged;
-use super::{FromSource, Work, outcome};
+use super::source::FromSource;
+use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Measure;
 use media::ladder::Rung;
@@ -19,7 +20,7 @@ pub struct Likeness {
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let FromSource { source } = work.payload()?;
+        let from: FromSource = work.payload()?;
         let (plan, rung): (Plan, Rung) = (work.result("plan")?, work.input()?);
         let packaged: Packaged = work.result("package")?;
         let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
@@ -27,9 +28,9 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         };
         let tree = work.tools.files.folder(&packaged.execution);
         let playlist = tree.join(&rung.name).join(playlist::MEDIA);
-        let argv = command::measure(&plan, picture, video, &rung, &playlist.to_string_lossy(), &source);
+        let argv = command::measure(&plan, picture, video, &rung, &playlist.to_string_lossy(), &from.source);
         let measure = Measure { read: media::progress::frame, whole: picture.frames };
-        let exit = work.succeed("measure", argv, Some(measure)).await?;
+        let exit = from.unchanged(work.succeed("measure", argv, Some(measure)).await)?;
         let (ssim, psnr) = command::likeness(&exit.stderr_tail);
         outcome(&Likeness { rung: rung.name, ssim, psnr })
     })

@@ -1,6 +1,7 @@
 //! What the file is.
 
-use super::{FromSource, Work, outcome};
+use super::source::FromSource;
+use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Exit;
 use media::probe::{self, Answer, File, Looked};
@@ -12,9 +13,9 @@ const HEAD: u64 = 512;
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let FromSource { source } = work.payload()?;
-        let found = look(&source, |step, argv| work.run(step, argv, None)).await?;
-        outcome(&found)
+        let from: FromSource = work.payload()?;
+        let found = look(&from.source, |step, argv| work.run(step, argv, None)).await;
+        outcome(&from.unchanged(found)?)
     })
 }
 

@@ -1,9 +1,9 @@
 //! A transcoding job as stages.
 
-use super::FromSource;
 use super::package::Payload as Package;
 use super::plan::Payload as Plan;
 use super::publish::Payload as Publish;
+use super::source::{FromSource, Seen};
 use media::settings::Settings;
 use rules::job::Phase;
 use rules::spec::{Spec, Stage};
@@ -22,6 +22,8 @@ pub struct Order {
     pub video: VideoId,
     /// A path on the workers' machine, or a URL.
     pub source: String,
+    /// How the source looks now, if that can be told: once it looks otherwise, nothing more is made of it.
+    pub seen: Option<Seen>,
     pub settings: Settings,
     /// Where generations of this video go, and what this one is called there.
     pub output: String,
@@ -33,7 +35,7 @@ pub struct Order {
 }
 
 pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
-    let source = value(&FromSource { source: order.source.clone() })?;
+    let source = value(&FromSource { source: order.source.clone(), seen: order.seen })?;
     let stall_ms = u32::try_from(order.stall.as_millis()).unwrap_or(u32::MAX);
     let encoders = order.settings.codecs.iter().map(|codec| order.settings.encoder.encoder(*codec));
     let pieces = |kind: &str| Stage {
@@ -128,6 +130,7 @@ mod tests {
             priority: Priority::default(),
             video: VideoId(1),
             source: "/talk.mov".into(),
+            seen: None,
             settings: Settings::default(),
             output: "/out".into(),
             generation: "g1".into(),

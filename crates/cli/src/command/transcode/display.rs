@@ -18,6 +18,14 @@ pub struct Display {
     since: Option<(Instant, f64)>,
 }
 
+/// How much of the stream earlier runs have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    Nothing,
+    Some,
+    All,
+}
+
 enum Manner {
     Bars(Bars),
     /// Not on a terminal: only what matters.
@@ -47,14 +55,22 @@ impl Display {
         Display { manner, file: file.into(), output: output.into(), since: None }
     }
 
-    pub fn begin(&mut self, is_new: bool, slots: u32) {
+    pub fn begin(&mut self, found: Found, slots: u32) {
         let (file, output) = (self.file.display(), self.output.display());
-        let how = if is_new { "" } else { ", going on where it was" };
+        let (is_new, is_complete) = (found == Found::Nothing, found == Found::All);
+        let how = match found {
+            Found::Nothing => "",
+            Found::Some => ", going on where it was",
+            Found::All => ": complete already, nothing to do",
+        };
         match &self.manner {
             Manner::Json { .. } => {
                 event(
                     "started",
-                    json!({ "file": self.file, "output": self.output, "is_new": is_new, "slots": slots }),
+                    json!({
+                        "file": self.file, "output": self.output, "slots": slots,
+                        "is_new": is_new, "is_complete": is_complete,
+                    }),
                 );
             }
             Manner::Bars(bars) => drop(bars.all.println(format!("{file} → {output}{how}"))),

@@ -14,10 +14,10 @@ use rules::{JobId, Priority, VideoId};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 use store::video::NewVideo;
 use store::{Location, Store};
-use worker::transcode::{Order, Published};
+use worker::transcode::{Order, Packaged, Published, Seen};
 
 const STATE: &str = ".vodmill";
 const GENERATION: &str = "g-";
@@ -58,6 +58,15 @@ impl Folder {
         self.root.join(STATE).join("work")
     }
 
+    /// A place for a file that nobody needs.
+    pub fn trial(&self) -> PathBuf {
+        self.root.join(STATE).join("trial")
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub async fn store(&self, settings: &Settings) -> anyhow::Result<Store> {
         let file = self.root.join(STATE).join("vodmill.db");
         let location: Location = format!("sqlite:{}", file.display()).parse()?;
@@ -77,13 +86,15 @@ impl Folder {
             let text = path.to_str().map(str::to_owned);
             text.ok_or_else(|| Usage(format!("{} is not a name in UTF-8; rename it", path.display())))
         };
-        let generation = format!("{GENERATION}{}", &identity(source, &settings)?[..10]);
+        let seen = Seen::of(&text(source)?)?;
+        let generation = format!("{GENERATION}{}", &identity(source, seen, &settings)?[..10]);
         Ok(Order {
             name: name.chars().take(200).collect(),
             user: "default".into(),
             priority: Priority::default(),
             video: the_video(store, &name, &text(source)?).await?,
             source: text(source)?,
+            seen: Some(seen),
             settings,
             output: text(&self.root)?,
             generation,
@@ -95,9 +106,31 @@ impl Folder {
 
     /// Whether everything that was published is still there.
     pub fn has(&self, published: &Published) -> bool {
-        let folder = self.root.join(&published.generation);
-        published
-            .packaged
+        self.has_files(&published.generation, &published.packaged)
+    }
+
+    /// Whether what an unfinished job has committed is still there, so that it can go on.
+    pub async fn has_parts(&self, store: &Store, job: JobId, generation: &str) -> anyhow::Result<bool> {
+        let is_there = |result: &serde_json::Value| {
+            let execution = result["execution"].as_str();
+            execution.is_none_or(|execution| self.parts().folder(execution).is_dir())
+        };
+        let packaged = store.results_of_stage(job, "package").await?;
+        if let Some(result) = packaged.into_iter().find(|result| !result.is_null()) {
+            // Killed right after it was published, it lies under its final name.
+            return Ok(is_there(&result) || self.has_files(generation, &serde_json::from_value(result)?));
+        }
+        for stage in ["encode", "audio", "subtitles", "thumbnails"] {
+            if !store.results_of_stage(job, stage).await?.iter().all(is_there) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_files(&self, generation: &str, packaged: &Packaged) -> bool {
+        let folder = self.root.join(generation);
+        packaged
             .files
             .iter()
             .all(|file| fs::metadata(folder.join(&file.path)).is_ok_and(|found| found.len() == file.bytes))
@@ -130,7 +163,7 @@ impl Folder {
             }
         }
         self.parts().remove_all_but(&[])?;
-        for empty in ["parts", "work"] {
+        for empty in ["parts", "work", "trial"] {
             files::remove(&self.root.join(STATE).join(empty))?;
         }
         Ok(())
@@ -143,15 +176,13 @@ fn is_generation(name: &str) -> bool {
 }
 
 /// The same for the same file, settings and version of this program.
-fn identity(source: &Path, settings: &Chosen) -> anyhow::Result<String> {
-    let found = source.metadata()?;
-    let changed = found.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+fn identity(source: &Path, seen: Seen, settings: &Chosen) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(source.as_os_str().as_encoded_bytes());
     digest.update(format!(
         "\0{}\0{}\0{}\0{}",
-        found.len(),
-        changed.as_nanos(),
+        seen.bytes,
+        seen.modified_ns,
         serde_json::to_string(settings)?,
         env!("CARGO_PKG_VERSION")
     ));

@@ -1,0 +1,76 @@
+//! The file a stream is made of, which somebody may change or take away in the middle.
+
+use crate::handler::Failed;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::time::UNIX_EPOCH;
+
+/// The payload of stages that read the file itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct FromSource {
+    /// A path on the worker's machine, or a URL.
+    pub source: String,
+    /// None for what cannot be told to have changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
+}
+
+/// How a file looked when its job was begun. Pieces of two different files must never become one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    pub bytes: u64,
+    /// Since 1970.
+    pub modified_ns: u64,
+}
+
+impl Seen {
+    pub fn of(path: &str) -> io::Result<Self> {
+        let found = std::fs::metadata(path)?;
+        let modified = found.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Seen { bytes: found.len(), modified_ns: u64::try_from(modified.as_nanos()).unwrap_or(u64::MAX) })
+    }
+}
+
+impl FromSource {
+    /// Hands on what was made of the file, unless it is another one by now; that also explains any failure best.
+    pub fn unchanged<T>(&self, made: Result<T, Failed>) -> Result<T, Failed> {
+        let Some(seen) = self.seen else { return made };
+        let source = &self.source;
+        match Seen::of(source) {
+            Ok(found) if found == seen => made,
+            Ok(_) => Err(Failed::permanent(format!(
+                "{source} was changed while a stream was made of it; the same command begins anew with what it is now"
+            ))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failed::permanent(format!(
+                "{source} was removed while a stream was made of it; put it back, and the same command goes on"
+            ))),
+            Err(error) => made.and(Err(Failed::transient(format!("{source} cannot be read: {error}")))),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_of_another_file_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("talk.mov").to_str().unwrap().to_owned();
+        std::fs::write(&source, "a talk").unwrap();
+        let from = FromSource { seen: Some(Seen::of(&source).unwrap()), source: source.clone() };
+        let remote = FromSource { seen: None, source: "https://example.org/talk.mov".into() };
+
+        let as_it_was = from.unchanged(Ok(1));
+        std::fs::write(&source, "another talk").unwrap();
+        let changed = from.unchanged(Ok(1)).unwrap_err();
+        std::fs::remove_file(&source).unwrap();
+        let removed = from.unchanged::<()>(Err(Failed::transient("exit code 1"))).unwrap_err();
+
+        assert_eq!(as_it_was.unwrap(), 1);
+        assert!(changed.message.contains("was changed"), "{}", changed.message);
+        assert!(removed.message.contains("was removed"), "{}", removed.message);
+        assert_eq!(remote.unchanged(Ok(1)).unwrap(), 1);
+    }
+}
