@@ -85,11 +85,26 @@ impl Args {
         let capabilities = Capabilities::new(encoders).map_err(|bad| Usage(bad.to_string()))?;
         let run = Run { settings, store: &store, folder: &folder, tools: &tools, job, slots, capabilities };
         let state = run.to_the_end(&mut display, &shutdown).await?;
+        let done = self.conclude(state, job, &run, &mut display, &shutdown, began).await;
+        store.close().await;
+        done
+    }
+
+    async fn conclude(
+        &self,
+        state: State,
+        job: JobId,
+        run: &Run<'_>,
+        display: &mut Display,
+        shutdown: &Shutdown,
+        began: Instant,
+    ) -> anyhow::Result<Done> {
+        let (store, folder) = (run.store, run.folder);
         match state {
             State::Completed => {
-                let published = published(&store, job).await?;
+                let published = published(store, job).await?;
                 folder.show(&published)?;
-                display.done(&summary::Summary::of(&store, job, &self.output, &published, began).await?);
+                display.done(&summary::Summary::of(store, job, &self.output, &published, began).await?);
                 Ok(Done::Yes)
             }
             _ if shutdown.is_draining() && !state.is_final() => {
@@ -100,7 +115,7 @@ impl Args {
                 let error = store.job(job).await?.error.unwrap_or_else(|| state.to_string());
                 let tasks = store.tasks_of_job(job).await?;
                 let is_permanent = tasks.iter().any(|task| task.failure.as_deref() == Some("permanent"));
-                display.failed(&error, is_permanent);
+                display.failed(&told(&self.file, &error), is_permanent);
                 Ok(Done::No)
             }
         }
@@ -158,6 +173,19 @@ async fn published(store: &Store, job: JobId) -> anyhow::Result<Published> {
     let results = store.results_of_stage(job, "publish").await?;
     let result = results.into_iter().next().unwrap_or_default();
     serde_json::from_value(result).context("the record of what was published cannot be read")
+}
+
+/// Who gave one file need not be told of stages and tasks, but of the file.
+fn told(file: &Path, error: &str) -> String {
+    let is_place = |place: &str| place.starts_with("stage ") && place.contains(", task ");
+    let reason =
+        error.split_once(": ").filter(|(place, _)| is_place(place)).map_or(error, |(_, reason)| reason);
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    if reason.contains(&*name) {
+        reason.into()
+    } else {
+        format!("{}: {reason}", file.display())
+    }
 }
 
 /// One run of the pipeline, until its job ends or somebody stops it.
@@ -233,4 +261,21 @@ fn event(name: &str, mut value: serde_json::Value) {
         object.insert("event".into(), name.into());
     }
     output::line(&value.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_file_and_not_the_task() {
+        let file = Path::new("talk.mov");
+
+        assert_eq!(
+            told(file, "stage probe, task 1-0: /a/talk.mov: the file is empty"),
+            "/a/talk.mov: the file is empty"
+        );
+        assert_eq!(told(file, "stage encode, task 1-3: encode: no space"), "talk.mov: encode: no space");
+        assert_eq!(told(file, "cancelled"), "talk.mov: cancelled");
+    }
 }
