@@ -47,6 +47,7 @@ pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, sour
     if let Some(seconds) = chunk.seek {
         args.extend(words(["-seek_timestamp", "1", "-noaccurate_seek", "-ss", &format!("{seconds:.6}")]));
     }
+    args.extend(picture::through_changes(video));
     args.extend(input::arguments(source));
     let rungs: Vec<_> = picture.rungs_of(piece.codec).collect();
     let sizes: Vec<_> = rungs.iter().map(|rung| (rung.width, rung.height)).collect();
@@ -136,6 +137,7 @@ pub fn thumbnails(plan: &Plan, thumbnails: &Thumbnails, video: &Video, source: &
     let mut args = ffmpeg();
     args.extend(clock(&plan.source));
     args.extend(words(["-threads", "1", "-skip_frame", "nokey", "-an", "-sn", "-dn"]));
+    args.extend(picture::through_changes(video));
     args.extend(input::arguments(source));
     args.extend(words(["-filter_complex_threads", "1", "-filter_complex", &graph]));
     args.extend(words(["-map", "[sheet]", "-fps_mode", "passthrough", "-q:v", "5", "-pix_fmt", "yuvj420p"]));
@@ -179,6 +181,7 @@ pub fn measure(
     let mut args = ffmpeg();
     args.extend(words(["-v", "info"]));
     args.extend(clock(&plan.source));
+    args.extend(picture::through_changes(video));
     args.extend(input::arguments(source));
     args.extend(playlist_input(playlist));
     args.extend(words(["-filter_complex", &graph, "-map", "[s]", "-map", "[p]", "-f", "null", "-"]));
@@ -207,6 +210,7 @@ pub fn whole(plan: &Plan, source: &str) -> Vec<String> {
     };
     let mut args = ffmpeg();
     args.extend(clock(&plan.source));
+    args.extend(picture::through_changes(video));
     args.extend(input::arguments(source));
     let mut graph = Vec::new();
     for codec in &plan.settings.codecs {

@@ -13,7 +13,12 @@ pub fn frames(video: &Video, first: u64, end: u64) -> String {
     // A beginning that cannot be decoded is filled. A later chunk must have its first frame: if a seek came too late, it is
     // a frame short, and that is noticed.
     let begin = if first == 0 { ":start_time=0" } else { "" };
-    filters.push(format!("fps={}{begin}", timing.rate));
+    // Half a frame later and rounded down is rounded to the nearest slot; but so the last frame has its slot even where
+    // nothing tells how long it lasts. What that may add is trimmed. A little more than half: where a rate is halved, each
+    // second frame lies between two slots, and all of them must go the same way.
+    let half = (500_000.0 / timing.rate.to_f64()).ceil() + 1.0;
+    filters.push(format!("settb=AVTB,setpts=PTS+{half}"));
+    filters.push(format!("fps={}:round=down:eof_action=pass{begin}", timing.rate));
     // The frame that is held, and one or two that a decoder may owe at a broken end.
     let spare = if end == timing.frames { timing.held + 2 } else { 0 };
     if spare > 0 {
@@ -48,6 +53,17 @@ const BEFORE_KEY: f64 = 0.2;
 /// [`crate::command`]), and whatever is decoded first is the first.
 pub fn zero(timing: &Timing) -> String {
     if timing.can_seek { format!("({})", timing.first) } else { "STARTPTS".into() }
+}
+
+/// Lets the filters live on when the picture's size changes midway: begun anew, they would forget which frames they have
+/// let through. `scale` takes any size; deinterlacing and tone mapping do not.
+pub fn through_changes(video: &Video) -> Vec<String> {
+    let takes_any_size = !video.is_interlaced && video.color.range == DynamicRange::Sdr;
+    if takes_any_size {
+        vec!["-reinit_filter".into(), "0".into()]
+    } else {
+        Vec::new()
+    }
 }
 
 /// To standard range and the largest size at once: what comes after is cheap.

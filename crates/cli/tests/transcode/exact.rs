@@ -121,3 +121,16 @@ fn an_edit_list_cuts_frames_off_and_only_those() {
 
     assert_eq!(shown, (99..879).collect::<Vec<_>>());
 }
+
+#[test]
+fn frames_that_come_a_little_early_or_late_are_all_kept() {
+    let studio = Studio::new();
+    let picture = numbers("25", SECONDS) + ",settb=1/1000,setpts='PTS+4*(mod(N*7,5)-2)+8'";
+    let codec = ["-c:v", "libx264", "-preset", "veryfast", "-bf", "2", "-g", "100"];
+    let times = ["-fps_mode", "passthrough", "-enc_time_base", "1/1000"];
+    studio.make("shaky.mkv", &[&["-f", "lavfi", "-i", &picture], &codec[..], &times].concat());
+
+    let shown = in_chunks(&studio, "shaky.mkv", 2);
+
+    assert_eq!(shown, (0..650).collect::<Vec<_>>());
+}

@@ -203,3 +203,21 @@ fn a_broadcast_clock_may_wrap_around() {
     assert_eq!(stream.play(ONE).frames(), 125);
     are_together(&stream, 0.5);
 }
+
+#[test]
+fn a_size_that_changes_midway_changes_no_frame() {
+    let studio = Studio::new();
+    let (large, small) = (numbers("25", 2.0), numbers("25", 2.0) + ",scale=160:90:flags=neighbor");
+    studio.make("large.ts", &[&["-f", "lavfi", "-i", &large], &QUICK[..]].concat());
+    studio.make(
+        "small.ts",
+        &[&["-f", "lavfi", "-i", &small], &QUICK[..], &["-output_ts_offset", "2"]].concat(),
+    );
+    let joined = ["large.ts", "small.ts"].map(|name| std::fs::read(studio.path(name)).unwrap()).concat();
+    studio.write("joined.ts", &joined);
+
+    let stream = studio.transcode_as_told("joined.ts", &["--preset", "ultrafast", "--measure"]);
+
+    assert_eq!(stream.size(), (320, 180));
+    assert_eq!(stream.play(STRIPES).numbers(), (0..50).chain(0..50).collect::<Vec<_>>());
+}
