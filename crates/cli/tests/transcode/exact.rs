@@ -49,7 +49,7 @@ fn vp8_in_webm() {
     keeps_every_frame(
         "a.webm",
         "24000/1001",
-        "-c:v libvpx -deadline realtime -cpu-used 8 -g 300 -c:a libopus -b:a 64k",
+        "-c:v libvpx -threads 1 -deadline realtime -cpu-used 8 -g 300 -c:a libopus -b:a 64k",
     );
 }
 
