@@ -1,6 +1,7 @@
 //! WebVTT: subtitles along the segments, and the index of thumbnails.
 
 use crate::plan::Thumbnails;
+use crate::source::Chapter;
 use std::fmt::Write;
 
 /// What the file of all cues is called, in the track's folder.
@@ -54,6 +55,19 @@ pub fn segments(cues: &[Cue], boundaries: &[f64]) -> Vec<String> {
         head.to_owned() + &shown.map(write_cue).collect::<String>()
     };
     starts.zip(&millis).map(segment).collect()
+}
+
+/// A track of chapters, for players that show them.
+pub fn chapters(chapters: &[Chapter]) -> String {
+    let millis = |seconds: f64| (seconds.max(0.0) * 1000.0).round() as u64;
+    let cue = |chapter: &Chapter| Cue {
+        start: millis(chapter.start),
+        end: millis(chapter.end),
+        settings: String::new(),
+        // A line break would end the title, and an arrow begin another cue.
+        text: chapter.title.replace(['\r', '\n'], " ").replace("-->", "→"),
+    };
+    whole(&chapters.iter().map(cue).collect::<Vec<_>>())
 }
 
 /// Which part of which sheet, `sprite-1.jpg` and on, shows what a video of this many seconds looks like, and when.
@@ -170,6 +184,20 @@ mod tests {
             index.ends_with("00:00:10.000 --> 00:00:11.500\nsprite-2.jpg#xywh=160,0,160,90\n"),
             "{index}"
         );
+    }
+
+    #[test]
+    fn chapters_are_cues_of_their_titles() {
+        let chapter = |start, end, title: &str| Chapter { start, end, title: title.into() };
+
+        let written = chapters(&[chapter(0.0, 61.5, "Intro"), chapter(61.5, 90.0, "a\n00:01 --> 00:02")]);
+
+        let parsed = parse(&written);
+        assert_eq!(
+            parsed.iter().map(|cue| (cue.start, cue.end)).collect::<Vec<_>>(),
+            [(0, 61_500), (61_500, 90_000)]
+        );
+        assert_eq!(parsed[1].text, "a 00:01 → 00:02");
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn subtitles_are_shown_when_they_were_wherever_the_clock_starts() {
 }
 
 #[test]
-fn chapters_are_understood_and_disturb_nothing() {
+fn chapters_are_kept_and_disturb_nothing() {
     let studio = Studio::new();
     let chapters = ";FFMETADATA1\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=1000\ntitle=One\n\
                     [CHAPTER]\nTIMEBASE=1/1000\nSTART=1000\nEND=4000\ntitle=Two\n";
@@ -53,4 +53,7 @@ fn chapters_are_understood_and_disturb_nothing() {
         chapters.iter().map(|one| (one["start"].as_f64().unwrap(), one["title"].as_str().unwrap())).collect();
     assert_eq!(told, [(0.0, "One"), (1.0, "Two")]);
     assert_eq!(stream.play(ONE).frames(), 100);
+    let generation = stream.pictures()[0].playlist.parent().unwrap().parent().unwrap();
+    let written = std::fs::read_to_string(generation.join("chapters.vtt")).unwrap();
+    assert!(written.contains("00:00:01.000 --> 00:00:04.000\nTwo"), "{written}");
 }

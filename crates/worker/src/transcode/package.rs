@@ -7,7 +7,7 @@ use super::{Tracks, Work, gate, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use media::manifest::{Artifact, Presentation, Shape, Sound, Track};
 use media::plan::Plan;
-use media::{command, dash, master, playlist};
+use media::{command, dash, master, playlist, vtt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -129,6 +129,9 @@ impl Parts {
         for text in subtitles {
             let listed = playlist::subtitles(&boundaries, &text.segments);
             texts.push((format!("{}/{}", text.name, playlist::MEDIA), listed));
+        }
+        if !self.plan.source.chapters.is_empty() {
+            texts.push(("chapters.vtt".into(), vtt::chapters(&self.plan.source.chapters)));
         }
         texts.extend(self.indexes("")?.into_iter().rev().map(|index| (index.name, index.text)));
         for (path, text) in texts {
