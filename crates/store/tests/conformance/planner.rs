@@ -1,13 +1,16 @@
 //! Claiming and committing stay driven by indexes, whatever PostgreSQL's statistics say.
 
-use crate::shop::{commit_of, wide};
+use crate::shop::{commit_of, new_job, wide};
 use crate::world::World;
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 use store::{Options, Store};
 use wire::Renewal;
 
-on_a_whole_database![stale_statistics_make_no_statement_scan];
+on_a_whole_database![
+    stale_statistics_make_no_statement_scan,
+    what_a_batch_has_in_common_is_no_way_to_its_rows
+];
 
 /// Rows read so far by scans of whole tables, and by way of indexes.
 async fn rows_read(connection: &mut PgConnection) -> (i64, i64) {
@@ -52,6 +55,42 @@ ANALYZE";
     assert_eq!(claimed, 200);
     assert_eq!(scanned, 0, "rows of whole tables were read");
     assert!(fetched < 100 * claimed, "{fetched} rows were fetched for {claimed} tasks");
+    by_hand.close().await.unwrap();
+}
+
+/// All first executions of tasks have one fence, and all only stages one position: as parts of keys they lead to every
+/// row there is.
+async fn what_a_batch_has_in_common_is_no_way_to_its_rows(world: &World) {
+    let mut by_hand = world.database.connect().await;
+    let stale = "
+ALTER TABLE task SET (autovacuum_enabled = off);
+ALTER TABLE execution SET (autovacuum_enabled = off);
+ALTER TABLE stage SET (autovacuum_enabled = off);
+ALTER TABLE job SET (autovacuum_enabled = off);
+ANALYZE";
+    sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
+    let worker = world.worker("noop").await;
+    world.store.submit_all(&vec![new_job(wide(1)); 4_000]).await.unwrap();
+    let store =
+        Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
+    flush(&store).await;
+    let before = rows_read(&mut by_hand).await;
+
+    let mut claimed = 0;
+    for _ in 0..40 {
+        let tasks = store.claim(worker, 100).await.unwrap();
+        let commits: Vec<_> = tasks.iter().map(|task| commit_of(task.proof)).collect();
+        store.commit(&commits).await.unwrap();
+        store.settle(100).await.unwrap();
+        claimed += tasks.len() as i64;
+    }
+    flush(&store).await;
+    let after = rows_read(&mut by_hand).await;
+
+    let (scanned, fetched) = (after.0 - before.0, after.1 - before.1);
+    assert_eq!(claimed, 4_000);
+    assert_eq!(scanned, 0, "rows of whole tables were read");
+    assert!(fetched < 40 * claimed, "{fetched} rows were fetched for {claimed} tasks");
     by_hand.close().await.unwrap();
 }
 
