@@ -11,7 +11,7 @@ use crate::roster::Running;
 use crate::shared::Shared;
 
 /// At most so often is a change told.
-const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(2);
 
 /// Goes on until dropped. A word that is lost is made up for by the next, and at last by the commit, which
 /// implies that the work was begun.
