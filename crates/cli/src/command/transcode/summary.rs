@@ -29,13 +29,8 @@ pub struct Summary {
 
 #[derive(Debug, Serialize)]
 pub struct Rendition {
-    pub name: String,
-    pub codec: String,
-    pub width: Option<i64>,
-    pub height: Option<i64>,
-    /// Bits a second, at most.
-    pub bandwidth: Option<i64>,
-    pub bytes: i64,
+    #[serde(flatten)]
+    pub made: wire::Rendition,
     /// Compared with the source, where that was asked for.
     pub ssim: Option<f64>,
     pub psnr: Option<f64>,
@@ -54,15 +49,10 @@ impl Summary {
         let plan: Plan = serde_json::from_value(plan)?;
         let packaged = &published.packaged;
         let likenesses = likenesses(store, job).await;
-        let rendition = |rendition: &wire::Rendition| Rendition {
-            ssim: likenesses.iter().find(|one| one.rung == rendition.name).and_then(|one| one.ssim),
-            psnr: likenesses.iter().find(|one| one.rung == rendition.name).and_then(|one| one.psnr),
-            name: rendition.name.clone(),
-            codec: rendition.codec.clone(),
-            width: rendition.width,
-            height: rendition.height,
-            bandwidth: rendition.bandwidth,
-            bytes: rendition.bytes,
+        let rendition = |made: &wire::Rendition| {
+            let likeness = likenesses.iter().find(|one| one.rung == made.name);
+            let (ssim, psnr) = likeness.map_or((None, None), |one| (one.ssim, one.psnr));
+            Rendition { made: made.clone(), ssim, psnr }
         };
         Ok(Summary {
             master: output.join("master.m3u8"),
@@ -97,13 +87,17 @@ impl Summary {
     }
 
     fn rendition(&self, one: &Rendition) -> String {
-        let size =
-            one.width.zip(one.height).map(|(width, height)| format!("{width}×{height}")).unwrap_or_default();
-        let average = one.bytes as f64 * 8.0 / self.duration.max(0.001) / 1000.0;
-        let bytes = megabytes(one.bytes.max(0).unsigned_abs());
+        let made = &one.made;
+        let size = made
+            .width
+            .zip(made.height)
+            .map(|(width, height)| format!("{width}×{height}"))
+            .unwrap_or_default();
+        let average = made.bytes as f64 * 8.0 / self.duration.max(0.001) / 1000.0;
+        let bytes = megabytes(made.bytes.max(0).unsigned_abs());
         let ssim = one.ssim.map(|ssim| format!("  SSIM {ssim:.4}")).unwrap_or_default();
         let psnr = one.psnr.map(|psnr| format!("  PSNR {psnr:.2} dB")).unwrap_or_default();
-        format!("{:<14} {size:<10} {:<22} {average:>6.0} kb/s {bytes:>10}{ssim}{psnr}", one.name, one.codec)
+        format!("{:<14} {size:<10} {:<22} {average:>6.0} kb/s {bytes:>10}{ssim}{psnr}", made.name, made.codec)
     }
 }
 
