@@ -120,7 +120,8 @@ pub enum Role {
 
 crate::words::words!("role", Role { Orchestrator => "orchestrator", Worker => "worker" });
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refusal {
     #[error("the task is not ready to be claimed")]
     NotReady,

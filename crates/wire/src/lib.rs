@@ -4,6 +4,7 @@
 //! fail) and two about itself (register, heartbeat). The store is a desk; over HTTP, a server is one.
 
 mod desk;
+pub mod http;
 mod word;
 
 pub use desk::{Desk, Error};
