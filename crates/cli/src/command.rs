@@ -8,6 +8,7 @@ pub mod jobs;
 pub mod migrate;
 pub mod orchestrate;
 pub mod plan;
+pub mod serve;
 pub mod submit;
 pub mod transcode;
 pub mod watch;

@@ -29,6 +29,7 @@ enum Command {
     Transcode(command::transcode::Args),
     Plan(command::plan::Args),
     Check(command::check::Args),
+    Serve(command::serve::Args),
     Migrate(command::migrate::Args),
     Submit(command::submit::Args),
     Worker(command::worker::Args),
@@ -55,7 +56,7 @@ impl Command {
     fn default_log(&self) -> &'static str {
         match self {
             Command::Transcode(_) => "error,worker=off,orchestrator=error",
-            _ => "warn,worker=info,orchestrator=info",
+            _ => "warn,worker=info,orchestrator=info,server=info",
         }
     }
 }
@@ -92,6 +93,7 @@ async fn run(program: Program) -> anyhow::Result<Done> {
         Command::Transcode(args) => args.run(&settings).await,
         Command::Plan(args) => args.run(&settings).await,
         Command::Check(args) => args.run(&settings).await,
+        Command::Serve(args) => args.run(&settings).await,
         Command::Migrate(args) => args.run(&settings).await,
         Command::Submit(args) => args.run(&settings).await,
         Command::Worker(args) => args.run(&settings).await,

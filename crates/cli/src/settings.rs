@@ -84,6 +84,30 @@ settings! {
     #[arg(long, env = "VODMILL_WORK_FOLDER", global = true, value_name = "FOLDER", hide_short_help = true)]
     work_folder: PathBuf,
 
+    /// Where the server keeps its files. Default: vodmill-data
+    #[arg(long, env = "VODMILL_DATA_FOLDER", global = true, value_name = "FOLDER", hide_short_help = true)]
+    data_folder: PathBuf,
+
+    /// Where the server listens. Default: 127.0.0.1:8080
+    #[arg(long, env = "VODMILL_LISTEN", global = true, value_name = "ADDRESS", hide_short_help = true)]
+    listen: String,
+
+    /// The admin's secret. Default: made at the server's first start and shown once
+    #[arg(long, env = "VODMILL_ADMIN_SECRET", global = true, value_name = "SECRET", hide_env_values = true, hide_short_help = true)]
+    admin_secret: String,
+
+    /// The largest video the server takes, in gigabytes. Default: 20
+    #[arg(long, env = "VODMILL_MAX_UPLOAD_GB", global = true, value_name = "GB", hide_short_help = true)]
+    max_upload_gb: f64,
+
+    /// A deleted video is removed for good after so many days. Default: 30
+    #[arg(long, env = "VODMILL_RETENTION_DAYS", global = true, value_name = "DAYS", hide_short_help = true)]
+    retention_days: f64,
+
+    /// An encoder that makes no frame for so many seconds is killed and its task tried again. Default: 60
+    #[arg(long, env = "VODMILL_ENCODER_STALL_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
+    encoder_stall_seconds: f64,
+
     /// What is logged: error, warn, info, debug, or a tracing filter. Default: info for workers, warn otherwise
     #[arg(long, env = "VODMILL_LOG", global = true, value_name = "FILTER", hide_short_help = true)]
     log: String,
@@ -159,6 +183,27 @@ impl Settings {
             history_after: days(self.history_after_days, "history_after_days")?,
             ..default
         })
+    }
+
+    pub fn server_options(&self) -> anyhow::Result<server::Options> {
+        let default = server::Options::default();
+        let span = |value, seconds, name, default: Duration| {
+            let default = Millis(i64::try_from(default.as_millis()).unwrap_or(i64::MAX));
+            millis(value, seconds, name, default).map(duration)
+        };
+        let gigabytes =
+            self.max_upload_gb.map(|gb| millis(Some(gb), 1e6, "max_upload_gb", Millis(0))).transpose()?;
+        Ok(server::Options {
+            max_upload_bytes: gigabytes.map_or(default.max_upload_bytes, |bytes| bytes.0.unsigned_abs()),
+            retention: span(self.retention_days, 86_400.0, "retention_days", default.retention)?,
+            stall: span(self.encoder_stall_seconds, 1.0, "encoder_stall_seconds", default.stall)?,
+            max_attempts: self.max_retry_attempts.unwrap_or(default.max_attempts),
+            ..default
+        })
+    }
+
+    pub fn data_folder(&self) -> PathBuf {
+        self.data_folder.clone().unwrap_or_else(|| "vodmill-data".into())
     }
 
     /// Opens the store for a program that works on it.

@@ -13,12 +13,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-files", &["vodmill-rules"]),
     ("vodmill-worker", &["vodmill-files", "vodmill-media", "vodmill-rules", "vodmill-wire"]),
     (
+        "vodmill-server",
+        &[
+            "vodmill-files",
+            "vodmill-media",
+            "vodmill-rules",
+            "vodmill-store",
+            "vodmill-wire",
+            "vodmill-worker",
+        ],
+    ),
+    (
         "vodmill",
         &[
             "vodmill-files",
             "vodmill-media",
             "vodmill-orchestrator",
             "vodmill-rules",
+            "vodmill-server",
             "vodmill-store",
             "vodmill-wire",
             "vodmill-worker",

@@ -7,8 +7,10 @@
 //! An execution writes where only it writes and moves the whole at once, so that one that lost its lease can overwrite
 //! nothing. Whatever is under its final name is on the disk and not only on the way there.
 
+mod space;
 mod whole;
 
+pub use space::space;
 pub use whole::{link, place, replace, sync_all};
 
 use rules::ExecutionId;

@@ -64,6 +64,8 @@ pub enum Refusal {
     NothingToEnable,
     #[error("the worker is draining; it takes no new work")]
     Draining,
+    #[error("another process speaks for this worker by now; give each worker a key of its own")]
+    Superseded,
 }
 
 impl Worker {

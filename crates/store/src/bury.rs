@@ -2,20 +2,41 @@
 
 use crate::Store;
 use crate::error::Result;
-use rules::{Fence, TaskId, Token, failure};
+use rules::{Fence, TaskId, Token, WorkerId, failure};
 use wire::{Answer, Failure, Proof, Renewal, Usage};
 
 const HELD: &str = "
 SELECT task_id, fence, token, progress FROM execution
+WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS') AND ($1 = '' OR worker_id = $1)
+ORDER BY task_id";
+
+const HELD_LOCALLY: &str = "
+SELECT task_id, fence, token, progress FROM execution
 WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS')
+  AND $1 = '' AND worker_id IN (SELECT id FROM worker WHERE kind = 'local')
 ORDER BY task_id";
 
 impl Store {
     /// Gives back, as a draining worker would, whatever is leased to anybody; how much that was. The caller must know
     /// that no worker of this database is alive, as one does who holds the only lock to its folder.
     pub async fn bury_all_workers(&self) -> Result<usize> {
+        self.bury(HELD, String::new()).await
+    }
+
+    /// As [`Store::bury_all_workers`], for those that had the database on their own machine: who holds the lock to it
+    /// knows that they are gone, and those on other machines go on.
+    pub async fn bury_local_workers(&self) -> Result<usize> {
+        self.bury(HELD_LOCALLY, String::new()).await
+    }
+
+    /// As [`Store::bury_all_workers`], for one of which that is known.
+    pub async fn bury_worker(&self, worker: WorkerId) -> Result<usize> {
+        self.bury(HELD, worker.to_string()).await
+    }
+
+    async fn bury(&self, held: &'static str, worker: String) -> Result<usize> {
         let mut read = self.db.look().await?;
-        let held: Vec<(i64, i64, i64, i64)> = read.query(HELD).all().await?;
+        let held: Vec<(i64, i64, i64, i64)> = read.query(held).bind(worker).all().await?;
         drop(read);
         // A lease that ran out unnoticed can still be renewed, and only a live one be given back.
         let renewals: Vec<Renewal> = held

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// How many rows one listing gives.
 pub const MAX_ROWS: i64 = 10_000;
 
-#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, sqlx::FromRow)]
 pub struct StageView {
     pub name: String,
     pub phase: String,
@@ -22,8 +22,9 @@ pub struct StageView {
     pub is_optional: bool,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
 pub struct TaskView {
+    #[schema(value_type = String)]
     pub id: TaskId,
     pub stage: String,
     pub segment: i64,
@@ -37,8 +38,9 @@ pub struct TaskView {
     pub permille: Option<i64>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
 pub struct ExecutionView {
+    #[schema(value_type = String)]
     pub id: ExecutionId,
     pub worker: String,
     pub status: String,
@@ -56,9 +58,10 @@ pub struct ExecutionView {
     pub bytes_out: Option<i64>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
 pub struct StepView {
     pub at: i64,
+    #[schema(value_type = String)]
     pub execution: ExecutionId,
     pub kind: String,
     pub command: String,
@@ -71,7 +74,7 @@ pub struct StepView {
     pub error: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, sqlx::FromRow)]
 pub struct LogView {
     pub id: i64,
     pub at: i64,
@@ -80,9 +83,10 @@ pub struct LogView {
     pub message: String,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
 pub struct AuditView {
     pub at: i64,
+    #[schema(value_type = Option<String>)]
     pub task: Option<TaskId>,
     pub fence: Option<i64>,
     pub role: String,

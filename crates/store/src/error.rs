@@ -18,6 +18,8 @@ pub enum Error {
     Refused(#[from] Refusal),
     #[error("{0}")]
     BadSpec(#[from] spec::Bad),
+    #[error("the slug `{0}` is taken; choose another")]
+    Taken(String),
     #[error("{0}")]
     Invalid(String),
     #[error("the API key is not known, or was revoked")]

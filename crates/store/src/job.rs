@@ -185,11 +185,13 @@ pub(crate) async fn state_of(tx: &mut Tx, id: JobId) -> Result<State> {
 }
 
 /// A job as people see it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
+    #[schema(value_type = i64)]
     pub id: JobId,
     pub name: String,
     pub user: String,
+    #[schema(value_type = String)]
     pub state: State,
     pub priority: i64,
     pub video: Option<i64>,

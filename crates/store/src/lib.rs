@@ -5,7 +5,7 @@
 //!
 //! | who | files |
 //! | --- | --- |
-//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`key`], [`log`] |
+//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`] |
 //! | a worker | [`claim`] (with `results`), [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
 //! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`bury`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
 //!
@@ -20,7 +20,10 @@ mod audit;
 pub mod batch;
 pub mod bury;
 pub mod cancel;
+pub mod caption;
+pub mod catalogue;
 pub mod claim;
+pub mod counts;
 pub mod db;
 mod desk;
 pub mod detail;
@@ -29,6 +32,7 @@ pub mod doctor;
 mod error;
 mod failpoint;
 pub mod history;
+pub mod hold;
 pub mod job;
 pub mod judge;
 pub mod key;
@@ -45,11 +49,13 @@ pub mod rerun;
 mod results;
 pub mod retry;
 mod rows;
+pub mod setting;
 pub mod settle;
 mod stage;
 pub mod submit;
 mod task;
 mod text;
+pub mod upload;
 pub mod video;
 pub mod wake;
 pub mod why;

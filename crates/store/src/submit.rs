@@ -6,7 +6,8 @@ use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
 use crate::plan::{NewTask, insert_tasks};
 use crate::settle::advance;
-use crate::video::{self, Locked};
+use crate::upload;
+use crate::video::{self, Locked, NewVideo};
 use crate::wake::Topic;
 use crate::{lane, moves::Moves, stage};
 use rules::placement::Lane;
@@ -102,42 +103,73 @@ impl Store {
         Ok(submitted)
     }
 
+    /// A new video and the job that makes its first stream: both, or neither. `upload` is what it came by, if it was
+    /// resumable; one that has become a video already is not made into a second.
+    pub async fn submit_video(
+        &self,
+        new: &NewVideo,
+        upload: Option<&str>,
+        job: impl Fn(VideoId) -> Result<NewJob>,
+    ) -> Result<(VideoId, JobId)> {
+        let made = again(|| async {
+            let mut tx = self.db.write(Step::Submit).await?;
+            let video = video::insert(&mut tx, new).await?;
+            if let Some(upload) = upload
+                && tx.query(upload::DONE).bind(video).bind(upload).execute().await? == 0
+            {
+                return Err(Error::NotFound("upload that is still open"));
+            }
+            let job = job(video)?;
+            let submitted = submit_in(&mut tx, &[Checked::new(&job)?]).await?;
+            tx.commit().await?;
+            Ok((video, submitted[0].id()))
+        });
+        let made = made.await?;
+        self.wake.up(Topic::Ready);
+        self.wake.up(Topic::Settle);
+        Ok(made)
+    }
+
     async fn submit_once(&self, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> {
         let mut tx = self.db.write(Step::Submit).await?;
-        let mut submitted = Vec::with_capacity(jobs.len());
-        let mut added = Added::default();
-        let mut audited = Vec::new();
-        let videos = video::lock_all(&mut tx, jobs.iter().filter_map(|job| job.new.video)).await?;
-        let lanes = lanes_of(&mut tx, jobs).await?;
-        for job in jobs {
-            let video =
-                job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
-            let Some(id) = insert_job(&mut tx, job).await? else {
-                submitted.push(Submitted::Existing(same_key(&mut tx, job).await?));
-                continue;
-            };
-            // Looked for only now: it may have been archived while the insert waited for its key.
-            if let Some(archived) = existing(&mut tx, job, ARCHIVED_BY_KEY).await? {
-                tx.query(TAKE_BACK).bind(id).execute().await?;
-                submitted.push(Submitted::Existing(archived));
-                continue;
-            }
-            if let Some(&Locked { is_deleted }) = video {
-                rules::video::decide(&Video { is_deleted, ..Video::NEW }, Command::Submit)?;
-            }
-            added.add(id, job, &lanes)?;
-            audited.push(AuditRow::of_job(id, "user", "submit", Some(job.new.spec.name.clone()), tx.now()));
-            submitted.push(Submitted::New(id));
-        }
-        added.insert(&mut tx).await?;
-        audit::insert(&mut tx, &audited).await?;
-        let mut moves = Moves::new(tx.now());
-        let mut new = stage::of_jobs(&mut tx, added.jobs).await?;
-        advance(&mut tx, &mut new, &mut moves).await?;
-        moves.save(&mut tx).await?;
+        let submitted = submit_in(&mut tx, jobs).await?;
         tx.commit().await?;
         Ok(submitted)
     }
+}
+
+async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> {
+    let mut submitted = Vec::with_capacity(jobs.len());
+    let mut added = Added::default();
+    let mut audited = Vec::new();
+    let videos = video::lock_all(tx, jobs.iter().filter_map(|job| job.new.video)).await?;
+    let lanes = lanes_of(tx, jobs).await?;
+    for job in jobs {
+        let video = job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
+        let Some(id) = insert_job(tx, job).await? else {
+            submitted.push(Submitted::Existing(same_key(tx, job).await?));
+            continue;
+        };
+        // Looked for only now: it may have been archived while the insert waited for its key.
+        if let Some(archived) = existing(tx, job, ARCHIVED_BY_KEY).await? {
+            tx.query(TAKE_BACK).bind(id).execute().await?;
+            submitted.push(Submitted::Existing(archived));
+            continue;
+        }
+        if let Some(&Locked { is_deleted }) = video {
+            rules::video::decide(&Video { is_deleted, ..Video::NEW }, Command::Submit)?;
+        }
+        added.add(id, job, &lanes)?;
+        audited.push(AuditRow::of_job(id, "user", "submit", Some(job.new.spec.name.clone()), tx.now()));
+        submitted.push(Submitted::New(id));
+    }
+    added.insert(tx).await?;
+    audit::insert(tx, &audited).await?;
+    let mut moves = Moves::new(tx.now());
+    let mut new = stage::of_jobs(tx, added.jobs).await?;
+    advance(tx, &mut new, &mut moves).await?;
+    moves.save(tx).await?;
+    Ok(submitted)
 }
 
 /// A job whose spec is known to be sound.

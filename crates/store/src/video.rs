@@ -20,6 +20,10 @@ pub struct NewVideo {
     pub source: Option<String>,
     pub source_hash: Option<String>,
     pub source_bytes: Option<i64>,
+    /// What is asked for, as JSON, so that it can be asked for again.
+    pub settings: Option<String>,
+    /// It may be watched while it is being made.
+    pub is_early_playback: bool,
 }
 
 /// A video as people see it.
@@ -34,8 +38,9 @@ pub struct View {
 }
 
 const INSERT: &str = "
-INSERT INTO video (slug, title, user_id, source, source_hash, source_bytes, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $7)
+INSERT INTO video (slug, title, user_id, source, source_hash, source_bytes, settings, is_early_playback, created_at,
+                   updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
 ON CONFLICT (slug) DO NOTHING
 RETURNING id";
 
@@ -60,6 +65,15 @@ const OPEN_JOBS: &str = "SELECT id FROM job WHERE video_id = $1 AND outcome IS N
 const POINT: &str = "
 UPDATE video SET generation_id = $1, deleted_at = $2, updated_at = $3 WHERE id = $4";
 
+/// What refers to a video, and then the video.
+const PURGE: [&str; 5] = [
+    "DELETE FROM rendition WHERE generation_id IN (SELECT id FROM generation WHERE video_id = $1)",
+    "DELETE FROM generation WHERE video_id = $1",
+    crate::caption::DELETE_ALL,
+    "UPDATE job SET video_id = NULL WHERE video_id = $1",
+    "DELETE FROM video WHERE id = $1",
+];
+
 #[derive(sqlx::FromRow)]
 struct VideoRow {
     id: i64,
@@ -76,21 +90,9 @@ impl Store {
 
     async fn create_video_once(&self, new: &NewVideo) -> Result<VideoId> {
         let mut tx = self.db.write(Step::Video).await?;
-        let now = tx.now();
-        let made: Option<(i64,)> = tx
-            .query(INSERT)
-            .bind(new.slug.as_str())
-            .bind(new.title.as_str())
-            .bind(new.user.as_str())
-            .bind(new.source.clone())
-            .bind(new.source_hash.clone())
-            .bind(new.source_bytes)
-            .bind(now)
-            .optional()
-            .await?;
-        let (id,) = made.ok_or_else(|| Error::Invalid(format!("the slug `{}` is taken", new.slug)))?;
+        let id = insert(&mut tx, new).await?;
         tx.commit().await?;
-        Ok(VideoId(id))
+        Ok(id)
     }
 
     pub async fn find_video(&self, slug: &str) -> Result<Option<VideoId>> {
@@ -145,6 +147,34 @@ impl Store {
         self.change_video(id, Command::Restore).await
     }
 
+    /// Forgets a deleted video for good, with its generations and captions; its files are the caller's to remove first.
+    pub async fn purge_video(&self, id: VideoId) -> Result<()> {
+        again(|| async {
+            let mut tx = self.db.write(Step::Video).await?;
+            let (row, _) = load(&mut tx, LOCK, id).await?;
+            if row.deleted_at.is_none() {
+                return Err(rules::video::Refusal::NotDeleted.into());
+            }
+            for forget in PURGE {
+                tx.query(forget).bind(id).execute().await?;
+            }
+            tx.commit().await
+        })
+        .await
+    }
+
+    /// Remembers what is asked for from now on.
+    pub async fn set_video_settings(&self, id: VideoId, settings: &str) -> Result<()> {
+        const SET: &str = "UPDATE video SET settings = $1, updated_at = $2 WHERE id = $3";
+        again(|| async {
+            let mut tx = self.db.write(Step::Video).await?;
+            let now = tx.now();
+            tx.query(SET).bind(settings).bind(now).bind(id).execute().await?;
+            tx.commit().await
+        })
+        .await
+    }
+
     async fn change_video(&self, id: VideoId, command: Command) -> Result<()> {
         again(|| async {
             let mut tx = self.db.write(Step::Video).await?;
@@ -170,6 +200,25 @@ SELECT name, codec, width, height, bandwidth, bytes FROM rendition WHERE generat
         };
         Ok(rows.into_iter().map(rendition).collect())
     }
+}
+
+pub(crate) async fn insert(tx: &mut Tx, new: &NewVideo) -> Result<VideoId> {
+    let now = tx.now();
+    let made: Option<(i64,)> = tx
+        .query(INSERT)
+        .bind(new.slug.as_str())
+        .bind(new.title.as_str())
+        .bind(new.user.as_str())
+        .bind(new.source.clone())
+        .bind(new.source_hash.clone())
+        .bind(new.source_bytes)
+        .bind(new.settings.clone())
+        .bind(new.is_early_playback)
+        .bind(now)
+        .optional()
+        .await?;
+    let (id,) = made.ok_or_else(|| Error::Taken(new.slug.clone()))?;
+    Ok(VideoId(id))
 }
 
 /// A video that is to get a job or a generation.

@@ -8,9 +8,11 @@ use rules::job::State;
 use rules::{JobId, Millis, TaskId};
 use serde::Serialize;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
 pub struct Why {
+    #[schema(value_type = i64)]
     pub job: JobId,
+    #[schema(value_type = String)]
     pub state: State,
     /// What it waits for or why it ended, in a person's words.
     pub reasons: Vec<String>,

@@ -8,6 +8,7 @@ use crate::wake::Topic;
 use rules::worker::{Command, Status, Worker};
 use rules::{Millis, WorkerId};
 use serde::Serialize;
+use uuid::Uuid;
 use wire::{Heartbeat, Hello};
 
 /// How large a worker's metadata may be, as JSON (001).
@@ -45,7 +46,7 @@ FROM worker WHERE ($1 OR status <> 'offline')
 ORDER BY registered_at DESC, id LIMIT 1000";
 
 /// A worker as people see it.
-#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, sqlx::FromRow)]
 pub struct View {
     pub id: String,
     pub name: String,
@@ -63,12 +64,64 @@ pub struct View {
     pub last_heartbeat: Option<i64>,
 }
 
+/// What stands behind the key of a remote worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Process<'a> {
+    pub incarnation: Uuid,
+    /// How busy its machine is, as JSON.
+    pub load: &'a str,
+}
+
+const INCARNATION: &str = "SELECT incarnation FROM worker WHERE id = $1 FOR UPDATE";
+
+const INTRODUCE: &str = "
+UPDATE worker SET hostname = $1, version = $2, slots = $3, capabilities = $4, metadata = $5, incarnation = $6
+WHERE id = $7";
+
+const SAVE_PROCESS: &str = "UPDATE worker SET load = $1 WHERE id = $2 AND incarnation = $3";
+
+const IS_CURRENT: &str = "SELECT id FROM worker WHERE id = $1 AND incarnation = $2";
+
 impl Store {
-    pub async fn register_worker(&self, hello: &Hello) -> Result<()> {
-        let metadata = hello.metadata.to_string();
-        if metadata.len() > MAX_METADATA || hello.capabilities.to_string().len() > MAX_METADATA {
-            return Err(Error::Invalid(format!("a worker's metadata may be {MAX_METADATA} bytes long")));
+    /// A new process speaks for a registered worker. The one before it is dead or about to learn that it was replaced:
+    /// whatever it had leased is free at once.
+    pub async fn introduce_worker(&self, hello: &Hello, incarnation: Uuid) -> Result<()> {
+        let metadata = checked(hello)?;
+        let is_new = again(|| self.introduce_once(hello, &metadata, incarnation)).await?;
+        if is_new {
+            self.bury_worker(hello.worker).await?;
         }
+        Ok(())
+    }
+
+    async fn introduce_once(&self, hello: &Hello, metadata: &str, incarnation: Uuid) -> Result<bool> {
+        let mut tx = self.db.write(Step::Register).await?;
+        let known: Option<(Option<String>,)> = tx.query(INCARNATION).bind(hello.worker).optional().await?;
+        let (before,) = known.ok_or(Error::NotFound("worker"))?;
+        tx.query(INTRODUCE)
+            .bind(hello.hostname.as_str())
+            .bind(hello.version.as_str())
+            .bind(i64::from(hello.slots))
+            .bind(hello.capabilities.to_string())
+            .bind(metadata)
+            .bind(incarnation.to_string())
+            .bind(hello.worker)
+            .execute()
+            .await?;
+        tx.commit().await?;
+        Ok(before.is_some_and(|before| before != incarnation.to_string()))
+    }
+
+    /// Whether this process still speaks for the worker.
+    pub async fn is_current_process(&self, worker: WorkerId, incarnation: Uuid) -> Result<bool> {
+        let mut tx = self.db.look().await?;
+        let found: Option<(String,)> =
+            tx.query(IS_CURRENT).bind(worker).bind(incarnation.to_string()).optional().await?;
+        Ok(found.is_some())
+    }
+
+    pub async fn register_worker(&self, hello: &Hello) -> Result<()> {
+        let metadata = checked(hello)?;
         again(|| self.register_once(hello, &metadata)).await
     }
 
@@ -92,11 +145,22 @@ impl Store {
 
     /// Records a heartbeat; what the worker is to be from now on.
     pub async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<Status> {
-        again(|| self.heartbeat_once(heartbeat)).await
+        again(|| self.heartbeat_once(heartbeat, None)).await
     }
 
-    async fn heartbeat_once(&self, heartbeat: &Heartbeat) -> Result<Status> {
+    /// As [`Store::heartbeat`], of a worker that is known by a key: only its newest process is heard.
+    pub async fn heartbeat_of(&self, process: &Process<'_>, heartbeat: &Heartbeat) -> Result<Status> {
+        again(|| self.heartbeat_once(heartbeat, Some(process))).await
+    }
+
+    async fn heartbeat_once(&self, heartbeat: &Heartbeat, process: Option<&Process<'_>>) -> Result<Status> {
         let mut tx = self.db.write(Step::Heartbeat).await?;
+        if let Some(process) = process {
+            let said = tx.query(SAVE_PROCESS).bind(process.load).bind(heartbeat.worker);
+            if said.bind(process.incarnation.to_string()).execute().await? == 0 {
+                return Err(rules::worker::Refusal::Superseded.into());
+            }
+        }
         let said = Command::Heartbeat { running: heartbeat.running, is_draining: heartbeat.is_draining };
         let mut status = step(&mut tx, heartbeat.worker, said, "worker").await?;
         if heartbeat.is_leaving && status != Status::Disabled {
@@ -166,6 +230,15 @@ impl Store {
         let mut tx = self.db.read().await?;
         tx.query(LIST).bind(with_offline).all().await
     }
+}
+
+/// The metadata as it is stored.
+fn checked(hello: &Hello) -> Result<String> {
+    let metadata = hello.metadata.to_string();
+    if metadata.len() > MAX_METADATA || hello.capabilities.to_string().len() > MAX_METADATA {
+        return Err(Error::Invalid(format!("a worker's metadata may be {MAX_METADATA} bytes long")));
+    }
+    Ok(metadata)
 }
 
 /// Load, decide, save, for one worker; a change of status is audited.

@@ -167,7 +167,7 @@ pub struct Publication {
     pub renditions: Vec<Rendition>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Rendition {
     pub name: String,
     pub codec: String,

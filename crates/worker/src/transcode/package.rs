@@ -22,6 +22,9 @@ pub(super) struct Payload {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Packaged {
     pub execution: String,
+    /// In seconds.
+    #[serde(default)]
+    pub duration: f64,
     /// All of the generation.
     pub files: Vec<Artifact>,
     /// What the folder above has to say to show this generation.
@@ -54,6 +57,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         }
         let judged = gate::judge(&work, &parts.plan, &tree, &files).await?;
         outcome(&Packaged {
+            duration: parts.plan.duration(),
             renditions: parts.renditions(),
             execution: work.keep(tree).await?,
             files,

@@ -35,8 +35,13 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let files = packaged.files.clone();
         work.blocking(move || publish(&from, &to, &files)).await?;
         let renditions = packaged.renditions.clone();
-        let manifest =
-            serde_json::json!({ "generation": generation, "files": packaged.files, "proof": packaged.proof });
+        let manifest = serde_json::json!({
+            "generation": generation,
+            "duration": packaged.duration,
+            "indexes": packaged.indexes,
+            "files": packaged.files,
+            "proof": packaged.proof,
+        });
         let published = outcome(&Published { generation, packaged })?;
         Ok(Outcome { publication: Some(Publication { video, manifest, renditions }), ..published })
     })

@@ -1,0 +1,136 @@
+//! `vodmill serve`: one process gives a self-hoster everything; several of them lead a fleet.
+
+use super::worker::processors;
+use crate::Done;
+use crate::settings::{Settings, Usage, duration};
+use anyhow::Context;
+use rules::placement::Capabilities;
+use server::{AdminSecret, App, Data};
+use std::fs::File;
+use std::path::Path;
+use store::Store;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use worker::transcode::Tools;
+use worker::{Handlers, Options, Shutdown};
+
+/// Run the server
+///
+/// Takes videos over HTTP, makes streams of them with workers of its own, and plays them. With no settings at all it keeps
+/// everything in ./vodmill-data. On PostgreSQL it also leads workers on other machines, and other servers may run beside
+/// it. SIGTERM lets it finish what it has; killed, it loses nothing.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many tasks its own workers do at a time; 0 leaves encoding to others. Default: one for each processor
+    #[arg(long, value_name = "N", env = "VODMILL_SERVER_SLOTS")]
+    slots: Option<u32>,
+    /// How long it goes on with what it has after SIGTERM, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
+    drain_seconds: f64,
+}
+
+/// Shorter secrets are guessed.
+const SHORTEST_SECRET: usize = 20;
+
+impl Args {
+    pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        let folder = settings.data_folder();
+        let data =
+            Data::open(&folder).with_context(|| format!("cannot use the folder {}", folder.display()))?;
+        let store = settings.open().await?;
+        let _alone = alone(&store, data.root())?;
+        if _alone.is_some() {
+            store.bury_local_workers().await?;
+        }
+        let admin = admin(settings, &store).await?;
+        let app = App::new(store.clone(), data.clone(), admin, settings.server_options()?);
+        let address = settings.listen.as_deref().unwrap_or("127.0.0.1:8080");
+        let listener =
+            TcpListener::bind(address).await.with_context(|| Usage(format!("cannot listen on {address}")))?;
+        let shutdown = Shutdown::on_signals()?;
+        eprintln!("vodmill: listening on http://{}", listener.local_addr()?);
+
+        let (ending, beside) = orchestrate(settings, &store)?;
+        let closing = CancellationToken::new();
+        let serving = tokio::spawn(server::run(app, listener, closing.clone()));
+        let worked =
+            worker::run(store.desk(), handlers(&data), self.options(&data, &store)?, shutdown.clone()).await;
+        shutdown.draining().await;
+        closing.cancel();
+        serving.await??;
+        ending.cancel();
+        beside.await?;
+        worked?;
+        store.close().await;
+        Ok(Done::Yes)
+    }
+
+    fn options(&self, data: &Data, store: &Store) -> anyhow::Result<Options> {
+        let mut options = Options::new(data.work());
+        options.name = "server".into();
+        options.slots = match self.slots {
+            // Packaging and publishing need the server's own disk, and little else.
+            Some(0) => std::num::NonZeroU32::MIN,
+            Some(slots) => std::num::NonZeroU32::new(slots).unwrap_or(std::num::NonZeroU32::MIN),
+            None => processors(),
+        };
+        options.heartbeat_interval = duration(store.options().heartbeat_interval);
+        options.drain_deadline = std::time::Duration::try_from_secs_f64(self.drain_seconds)
+            .map_err(|error| Usage(format!("--drain-seconds: {error}")))?;
+        let lease = duration(store.options().lease);
+        options.error_wait = options.error_wait.min(lease / 4);
+        options.error_wait_max = options.error_wait_max.min(lease);
+        if self.slots != Some(0) {
+            options.capabilities = Capabilities::new(["libx264", "libx265", "libsvtav1"])
+                .map_err(|bad| Usage(bad.to_string()))?;
+        }
+        Ok(options)
+    }
+}
+
+/// With the database in a file, one server at a time has the folder. On PostgreSQL any number may run.
+fn alone(store: &Store, root: &Path) -> anyhow::Result<Option<File>> {
+    if store.is_postgres() {
+        return Ok(None);
+    }
+    let file = File::options().create(true).truncate(false).write(true).open(root.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Usage(format!(
+            "another server uses {}; stop it, or name another folder with --data-folder",
+            root.display()
+        ))
+        .into()),
+        Err(std::fs::TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
+async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret> {
+    if let Some(secret) = &settings.admin_secret {
+        if secret.len() < SHORTEST_SECRET {
+            return Err(
+                Usage(format!("the admin secret must have at least {SHORTEST_SECRET} characters")).into()
+            );
+        }
+        return Ok(AdminSecret::given(secret));
+    }
+    let (admin, new) = AdminSecret::of(store).await?;
+    if let Some(secret) = new {
+        eprintln!("vodmill: the admin secret, shown this once: {secret}");
+        eprintln!("vodmill: send it as X-Admin-Secret, or let commands have it as VODMILL_ADMIN_SECRET");
+    }
+    Ok(admin)
+}
+
+fn handlers(data: &Data) -> Handlers {
+    Handlers::default().with_transcoding(&Tools::new(data.parts()))
+}
+
+fn orchestrate(
+    settings: &Settings,
+    store: &Store,
+) -> anyhow::Result<(CancellationToken, tokio::task::JoinHandle<()>)> {
+    let ending = CancellationToken::new();
+    let options = settings.orchestrator_options()?;
+    Ok((ending.clone(), tokio::spawn(orchestrator::run(store.clone(), options, ending))))
+}

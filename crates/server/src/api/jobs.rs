@@ -1,0 +1,190 @@
+//! Jobs: submitted, listed, looked at from all sides, cancelled, tried again.
+
+use crate::app::App;
+use crate::auth::Admin;
+use crate::body::{Json, Path, Query};
+use crate::page::{self, Page};
+use crate::problem::{Error, Result};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use rules::JobId;
+use rules::spec::Spec;
+use serde::{Deserialize, Serialize};
+use store::detail::{AuditView, ExecutionView, LogView, StageView, StepView, TaskView};
+use store::job::{Filter, Job};
+use store::submit::{NewJob, Submitted};
+use store::why::Why;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wire::http::Problem;
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list, submit))
+        .routes(routes!(show))
+        .routes(routes!(tasks))
+        .routes(routes!(executions))
+        .routes(routes!(steps))
+        .routes(routes!(logs))
+        .routes(routes!(audit))
+        .routes(routes!(why))
+        .routes(routes!(cancel))
+        .routes(routes!(retry))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Only those of this user.
+    user: Option<String>,
+    /// Only those in this state: `pending`, `processing`, `failed` …
+    state: Option<String>,
+    /// How many. Default 50.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only those older than this one: `next_before` of the page before.
+    #[param(minimum = 1)]
+    before: Option<i64>,
+}
+
+/// List jobs, newest first
+#[utoipa::path(get, path = "/api/jobs", tag = "jobs", params(ListQuery), security(("admin" = [])),
+    responses((status = 200, body = Page<Job>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn list(_: Admin, State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Page<Job>>> {
+    let limit = page::limit(query.limit)?;
+    let state = query.state.map(|state| state.parse()).transpose();
+    let filter = Filter {
+        user: query.user,
+        state: state.map_err(|unknown: rules::Unknown| Error::Invalid(unknown.to_string()))?,
+        before: query.before.map(JobId),
+        limit: Some(limit),
+    };
+    let jobs = app.store.jobs(&filter).await?;
+    Ok(Json(Page::new(jobs, limit, |job| job.id.0)))
+}
+
+#[derive(Serialize, ToSchema)]
+struct SubmittedJob {
+    id: i64,
+    /// The `Idempotency-Key` was known: nothing was added.
+    is_existing: bool,
+}
+
+/// Submit a job of one's own stages
+///
+/// With the header `Idempotency-Key`, the same job sent again is the same job.
+#[utoipa::path(post, path = "/api/jobs", tag = "jobs", request_body(content = Object, description = "A job: see examples/ in the repository"),
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters")), security(("admin" = [])),
+    responses((status = 201, body = SubmittedJob), (status = 200, body = SubmittedJob), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn submit(
+    _: Admin,
+    State(app): State<App>,
+    headers: HeaderMap,
+    Json(spec): Json<Spec>,
+) -> Result<(StatusCode, Json<SubmittedJob>)> {
+    let key = headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
+    let key = key.transpose().map_err(|_| Error::Invalid("the Idempotency-Key must be ASCII".into()))?;
+    let job = NewJob { spec, video: None, idempotency_key: key };
+    Ok(match app.store.submit(&job).await? {
+        Submitted::New(id) => (StatusCode::CREATED, Json(SubmittedJob { id: id.0, is_existing: false })),
+        Submitted::Existing(id) => (StatusCode::OK, Json(SubmittedJob { id: id.0, is_existing: true })),
+    })
+}
+
+#[derive(Serialize, ToSchema)]
+struct JobDetail {
+    #[serde(flatten)]
+    job: Job,
+    stages: Vec<StageView>,
+}
+
+/// One job, and how far its stages are
+#[utoipa::path(get, path = "/api/jobs/{id}", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = JobDetail), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn show(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<JobDetail>> {
+    let job = app.store.job(id).await?;
+    // An archived job has no stages any more.
+    let stages = app.store.stages_of_job(id).await.unwrap_or_default();
+    Ok(Json(JobDetail { job, stages }))
+}
+
+/// Its tasks
+#[utoipa::path(get, path = "/api/jobs/{id}/tasks", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = Vec<TaskView>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn tasks(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Vec<TaskView>>> {
+    app.store.job(id).await?;
+    Ok(Json(app.store.tasks_of_job(id).await?))
+}
+
+/// Its executions: every attempt, with worker, outcome and cost
+#[utoipa::path(get, path = "/api/jobs/{id}/executions", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = Vec<ExecutionView>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn executions(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<JobId>,
+) -> Result<Json<Vec<ExecutionView>>> {
+    app.store.job(id).await?;
+    Ok(Json(app.store.executions_of_job(id).await?))
+}
+
+/// The commands its executions ran
+#[utoipa::path(get, path = "/api/jobs/{id}/steps", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = Vec<StepView>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn steps(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Vec<StepView>>> {
+    app.store.job(id).await?;
+    Ok(Json(app.store.steps_of_job(id).await?))
+}
+
+/// Every move of its tasks, and who made it
+#[utoipa::path(get, path = "/api/jobs/{id}/audit", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = Vec<AuditView>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn audit(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Vec<AuditView>>> {
+    app.store.job(id).await?;
+    Ok(Json(app.store.audit_of_job(id).await?))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct LogsQuery {
+    /// Only lines after this one: the last `id` seen.
+    #[param(minimum = 0)]
+    after: Option<i64>,
+}
+
+/// Its log
+#[utoipa::path(get, path = "/api/jobs/{id}/logs", tag = "jobs", params(("id" = i64, Path), LogsQuery), security(("admin" = [])),
+    responses((status = 200, body = Vec<LogView>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn logs(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<JobId>,
+    Query(query): Query<LogsQuery>,
+) -> Result<Json<Vec<LogView>>> {
+    app.store.job(id).await?;
+    Ok(Json(app.store.logs_of_job(id, query.after.unwrap_or(0)).await?))
+}
+
+/// Why it waits, or why it failed, in sentences
+#[utoipa::path(get, path = "/api/jobs/{id}/why", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = Why), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn why(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Why>> {
+    Ok(Json(app.store.why(id).await?))
+}
+
+/// Stop it; what runs is stopped too
+#[utoipa::path(post, path = "/api/jobs/{id}/cancel", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = Job), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn cancel(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Job>> {
+    app.store.cancel(id, None).await?;
+    Ok(Json(app.store.job(id).await?))
+}
+
+/// Try a failed job again; what was done stays done
+#[utoipa::path(post, path = "/api/jobs/{id}/retry", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
+    responses((status = 200, body = Job), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn retry(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Job>> {
+    app.store.retry_job(id, None).await?;
+    Ok(Json(app.store.job(id).await?))
+}

@@ -1,0 +1,136 @@
+//! A video comes in one request: its bytes as the body, or as the part `file` of a form.
+
+use crate::app::App;
+use crate::auth::Admin;
+use crate::body::{Json, Query};
+use crate::ingest::{Received, Wish, too_large};
+use crate::problem::{Error, Result};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequest, Multipart, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::post;
+use futures::TryStreamExt;
+use media::settings::Settings;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+pub fn routes() -> Router<App> {
+    Router::new().route("/api/videos", post(upload))
+}
+
+/// What is wanted, beside a body that is the file itself.
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub struct UploadQuery {
+    /// The file's name.
+    pub name: Option<String>,
+    pub title: Option<String>,
+    pub slug: Option<String>,
+    pub user: Option<String>,
+    pub priority: Option<i64>,
+    pub early_playback: Option<bool>,
+    /// As JSON.
+    pub settings: Option<String>,
+}
+
+impl UploadQuery {
+    pub(crate) fn wish(&self) -> Result<Wish> {
+        let settings = self.settings.as_deref().map(serde_json::from_str::<Settings>).transpose();
+        Ok(Wish {
+            title: self.title.clone(),
+            slug: self.slug.clone(),
+            user: self.user.clone(),
+            priority: self.priority,
+            early_playback: self.early_playback.unwrap_or(false),
+            settings: settings
+                .map_err(|error| Error::unprocessable("bad_settings", format!("settings: {error}")))?
+                .unwrap_or_default(),
+        })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Uploaded {
+    pub id: i64,
+    pub slug: String,
+    pub job: i64,
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+/// Upload a video
+async fn upload(
+    _: Admin,
+    State(app): State<App>,
+    Query(query): Query<UploadQuery>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<(StatusCode, Json<Uploaded>)> {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|bytes| bytes > app.options.max_upload_bytes) {
+        return Err(too_large(app.options.max_upload_bytes));
+    }
+    let (name, wish, received) = if is_form(&headers) {
+        form(&app, request).await?
+    } else {
+        let name = query.name.clone().unwrap_or_else(|| "video".into());
+        let wish = query.wish()?;
+        let received = app.ingest.receive(&name, request.into_body().into_data_stream()).await?;
+        (name, wish, received)
+    };
+    // A body that ended early without its connection breaking would be half a video.
+    if let Some(declared) = declared.filter(|declared| !is_form(&headers) && *declared != received.bytes) {
+        let _ = tokio::fs::remove_file(&received.path).await;
+        return Err(Error::Invalid(format!("{declared} bytes were declared, and {} came", received.bytes)));
+    }
+    let uploaded = accept(&app, &received, &name, &wish, None).await?;
+    Ok((StatusCode::CREATED, Json(uploaded)))
+}
+
+pub(crate) async fn accept(
+    app: &App,
+    received: &Received,
+    name: &str,
+    wish: &Wish,
+    upload: Option<&str>,
+) -> Result<Uploaded> {
+    let (id, job) = app.ingest.accept(received, name, wish, upload).await?;
+    let slug = app.store.entry(id).await?.slug;
+    Ok(Uploaded { id: id.0, slug, job: job.0, bytes: received.bytes, sha256: received.sha256.clone() })
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("multipart/form-data"))
+}
+
+/// Fields first, the file last: so it can be written to the disk as it comes.
+async fn form(app: &App, request: Request<Body>) -> Result<(String, Wish, Received)> {
+    let mut parts =
+        Multipart::from_request(request, &()).await.map_err(|error| Error::Invalid(error.body_text()))?;
+    let mut query = UploadQuery::default();
+    while let Some(part) = parts.next_field().await.map_err(|error| Error::Invalid(error.body_text()))? {
+        let field = part.name().unwrap_or_default().to_owned();
+        if field == "file" {
+            let name = part.file_name().unwrap_or("video").to_owned();
+            let wish = query.wish()?;
+            let received = app.ingest.receive(&name, part.map_err(|error| error.body_text())).await?;
+            return Ok((name, wish, received));
+        }
+        let text = part.text().await.map_err(|error| Error::Invalid(error.body_text()))?;
+        let number =
+            |text: &str| text.parse().map_err(|_| Error::Invalid(format!("{field}: `{text}` is no number")));
+        match field.as_str() {
+            "title" => query.title = Some(text),
+            "slug" => query.slug = Some(text),
+            "user" => query.user = Some(text),
+            "priority" => query.priority = Some(number(&text)?),
+            "early_playback" => query.early_playback = Some(text == "true"),
+            "settings" => query.settings = Some(text),
+            _ => return Err(Error::Invalid(format!("the form has an unknown field `{field}`"))),
+        }
+    }
+    Err(Error::Invalid("the form has no part `file`; it must come last".into()))
+}

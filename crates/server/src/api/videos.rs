@@ -1,0 +1,193 @@
+//! Videos: listed, looked at, deleted and restored, made again, rolled back.
+
+use crate::app::App;
+use crate::auth::Admin;
+use crate::body::{Json, Path, Query};
+use crate::page::{self, Page};
+use crate::problem::{Error, Result};
+use axum::extract::State;
+use axum::http::StatusCode;
+use media::settings::Settings;
+use rules::{GenerationId, VideoId};
+use serde::{Deserialize, Serialize};
+use store::caption::Caption;
+use store::catalogue::{Entry, Filter, Generation};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wire::Rendition;
+use wire::http::Problem;
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(show, delete))
+        .routes(routes!(restore))
+        .routes(routes!(retranscode))
+        .routes(routes!(rollback))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Part of a title or slug.
+    #[param(max_length = 200)]
+    search: Option<String>,
+    /// Only those in this state: `pending`, `processing`, `ready` or `failed`.
+    state: Option<String>,
+    /// Only those that are deleted and can still be restored.
+    deleted: Option<bool>,
+    /// How many. Default 50.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only those older than this one: `next_before` of the page before.
+    #[param(minimum = 1)]
+    before: Option<i64>,
+}
+
+/// List videos, newest first
+#[utoipa::path(get, path = "/api/videos", tag = "videos", params(ListQuery), security(("admin" = [])),
+    responses((status = 200, body = Page<Entry>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn list(_: Admin, State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Page<Entry>>> {
+    let limit = page::limit(query.limit)?;
+    let state = query.state.map(|state| state.parse()).transpose();
+    let filter = Filter {
+        search: query.search.map(|text| text.chars().take(200).collect()),
+        state: state.map_err(|unknown: rules::Unknown| Error::Invalid(unknown.to_string()))?,
+        deleted: query.deleted.unwrap_or(false),
+        before: query.before.map(VideoId),
+        limit: Some(limit),
+    };
+    let videos = app.store.videos(&filter).await?;
+    Ok(Json(Page::new(videos, limit, |video| video.id.0)))
+}
+
+#[derive(Serialize, ToSchema)]
+struct VideoDetail {
+    #[serde(flatten)]
+    video: Entry,
+    /// Where it is played, once it can be.
+    playlist: String,
+    renditions: Vec<Rendition>,
+    generations: Vec<Generation>,
+    captions: Vec<Caption>,
+}
+
+/// One video, its renditions and generations
+#[utoipa::path(get, path = "/api/videos/{id}", tag = "videos", params(("id" = String, Path, description = "its number or its slug")),
+    security(("admin" = [])), responses((status = 200, body = VideoDetail), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn show(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<VideoDetail>> {
+    let video = find(&app, &id).await?;
+    let renditions = match video.generation {
+        Some(generation) => app.store.renditions(generation).await?,
+        None => Vec::new(),
+    };
+    Ok(Json(VideoDetail {
+        playlist: format!("/videos/{}/master.m3u8", video.slug),
+        renditions,
+        generations: app.store.generations(video.id).await?,
+        captions: app.store.captions(video.id).await?,
+        video,
+    }))
+}
+
+/// A video by its number or its slug.
+pub(crate) async fn find(app: &App, id: &str) -> Result<Entry> {
+    Ok(match id.parse::<i64>() {
+        Ok(number) if number > 0 => app.store.entry(VideoId(number)).await?,
+        _ => app.store.entry_called(id).await?,
+    })
+}
+
+/// Delete a video: it is hidden at once, its jobs are cancelled, and after a while it is removed for good
+#[utoipa::path(delete, path = "/api/videos/{id}", tag = "videos", params(("id" = String, Path)), security(("admin" = [])),
+    responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn delete(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode> {
+    app.store.delete_video(find(&app, &id).await?.id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Take a deletion back
+#[utoipa::path(post, path = "/api/videos/{id}/restore", tag = "videos", params(("id" = String, Path)), security(("admin" = [])),
+    responses((status = 200, body = Entry), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn restore(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<Entry>> {
+    let video = find(&app, &id).await?;
+    app.store.restore_video(video.id).await?;
+    Ok(Json(app.store.entry(video.id).await?))
+}
+
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct Retranscode {
+    /// Only these rungs: `["720p", "480p"]`. Default: all.
+    qualities: Option<Vec<String>>,
+    /// Instead of what was asked for last.
+    #[schema(value_type = Option<Object>)]
+    settings: Option<Settings>,
+    #[schema(minimum = 0, maximum = 10)]
+    priority: Option<i64>,
+    /// Also remove the captions that somebody attached.
+    delete_transcription: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Begun {
+    job: i64,
+}
+
+/// Make it again; what is there plays until the new generation is complete
+#[utoipa::path(post, path = "/api/videos/{id}/retranscode", tag = "videos", params(("id" = String, Path)), security(("admin" = [])),
+    request_body = Retranscode, responses((status = 202, body = Begun), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn retranscode(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Json(asked): Json<Retranscode>,
+) -> Result<(StatusCode, Json<Begun>)> {
+    let video = find(&app, &id).await?;
+    let last = video.settings.as_deref().map(serde_json::from_str).transpose();
+    let last =
+        last.map_err(|error| Error::Internal(format!("the settings of video {}: {error}", video.id)))?;
+    let mut settings: Settings = asked.settings.or(last).unwrap_or_default();
+    if let Some(qualities) = &asked.qualities {
+        choose(&mut settings, qualities)?;
+    }
+    let job = app.ingest.again(&video, settings, asked.priority).await?;
+    if asked.delete_transcription {
+        for caption in app.store.captions(video.id).await? {
+            app.store.delete_caption(video.id, &caption.language).await?;
+        }
+    }
+    Ok((StatusCode::ACCEPTED, Json(Begun { job: job.0 })))
+}
+
+fn choose(settings: &mut Settings, qualities: &[String]) -> Result<()> {
+    let known: Vec<String> = settings.rungs.iter().map(|rung| rung.name.clone()).collect();
+    if let Some(unknown) = qualities.iter().find(|name| !known.contains(name)) {
+        let what = format!("there is no quality `{unknown}`; there are {}", known.join(", "));
+        return Err(Error::unprocessable("unknown_quality", what));
+    }
+    settings.rungs.retain(|rung| qualities.contains(&rung.name));
+    Ok(())
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Rollback {
+    /// One of its `generations`.
+    generation: i64,
+}
+
+/// Show an older generation again
+#[utoipa::path(post, path = "/api/videos/{id}/rollback", tag = "videos", params(("id" = String, Path)), security(("admin" = [])),
+    request_body = Rollback, responses((status = 200, body = Entry), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn rollback(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Json(asked): Json<Rollback>,
+) -> Result<Json<Entry>> {
+    let video = find(&app, &id).await?;
+    app.store.rollback_video(video.id, GenerationId(asked.generation)).await?;
+    Ok(Json(app.store.entry(video.id).await?))
+}

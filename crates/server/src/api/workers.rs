@@ -1,0 +1,92 @@
+//! Workers: let in, listed, drained, disabled, enabled, shut out.
+
+use crate::app::App;
+use crate::auth::Admin;
+use crate::body::{Json, Path, Query};
+use crate::problem::{Error, Result};
+use axum::extract::State;
+use rules::WorkerId;
+use rules::worker::Command;
+use serde::{Deserialize, Serialize};
+use store::worker::View;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wire::http::Problem;
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(drain))
+        .routes(routes!(disable))
+        .routes(routes!(enable))
+        .routes(routes!(revoke))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Also those that left.
+    all: Option<bool>,
+}
+
+/// List workers, newest first
+#[utoipa::path(get, path = "/api/workers", tag = "workers", params(ListQuery), security(("admin" = [])),
+    responses((status = 200, body = Vec<View>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn list(_: Admin, State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Vec<View>>> {
+    Ok(Json(app.store.workers(query.all.unwrap_or(false)).await?))
+}
+
+#[derive(Serialize, ToSchema)]
+struct WorkerStatus {
+    status: String,
+}
+
+async fn tell(app: &App, id: &str, command: Command) -> Result<Json<WorkerStatus>> {
+    let status = app.store.manage_worker(parse(id)?, command).await?;
+    Ok(Json(WorkerStatus { status: status.to_string() }))
+}
+
+fn parse(id: &str) -> Result<WorkerId> {
+    id.parse().map_err(|_| Error::NotFound("worker"))
+}
+
+/// Let it finish what it has; it takes nothing new
+#[utoipa::path(post, path = "/api/workers/{id}/drain", tag = "workers", params(("id" = uuid::Uuid, Path)), security(("admin" = [])),
+    responses((status = 200, body = WorkerStatus), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn drain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<WorkerStatus>> {
+    tell(&app, &id, Command::Drain).await
+}
+
+/// Switch it off: it takes nothing new until somebody enables it
+#[utoipa::path(post, path = "/api/workers/{id}/disable", tag = "workers", params(("id" = uuid::Uuid, Path)), security(("admin" = [])),
+    responses((status = 200, body = WorkerStatus), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn disable(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<WorkerStatus>> {
+    tell(&app, &id, Command::Disable).await
+}
+
+/// Switch it on again
+#[utoipa::path(post, path = "/api/workers/{id}/enable", tag = "workers", params(("id" = uuid::Uuid, Path)), security(("admin" = [])),
+    responses((status = 200, body = WorkerStatus), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn enable(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<WorkerStatus>> {
+    tell(&app, &id, Command::Enable).await
+}
+
+#[derive(Serialize, ToSchema)]
+struct Revoked {
+    /// How many keys it had.
+    keys: u64,
+}
+
+/// Shut it out: its key is worth nothing any more, and what it had leased is free at once
+#[utoipa::path(post, path = "/api/workers/{id}/revoke", tag = "workers", params(("id" = uuid::Uuid, Path)), security(("admin" = [])),
+    responses((status = 200, body = Revoked), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<Revoked>> {
+    let id = parse(&id)?;
+    let keys = app.store.revoke_keys(id).await?;
+    if keys == 0 {
+        return Err(Error::NotFound("worker with a key"));
+    }
+    app.store.bury_worker(id).await?;
+    Ok(Json(Revoked { keys }))
+}

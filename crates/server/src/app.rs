@@ -1,0 +1,184 @@
+//! The whole server put together.
+
+use crate::data::Data;
+use crate::ingest::Ingest;
+use crate::secret::AdminSecret;
+use crate::{api, health, janitor, openapi, playback, problem, request_id, worker};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Store, StoreDesk};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
+use tower_http::cors::{Any, CorsLayer};
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Default 20 GiB.
+    pub max_upload_bytes: u64,
+    /// A body of JSON. Default 4 MiB.
+    pub max_body_bytes: usize,
+    /// What one execution may bring. Default 50 GiB.
+    pub max_output_bytes: u64,
+    /// How long a resumable upload may take. Default 7 days.
+    pub upload_lives: Duration,
+    /// Deleted videos are purged after this. Default 30 days.
+    pub retention: Duration,
+    /// How long a request may take to be answered, save uploads, streams and long polls. Default 30 s.
+    pub request_timeout: Duration,
+    /// How often to remove what nobody needs. Default 60 s.
+    pub janitor_interval: Duration,
+    /// Executions a task may have. Default 3.
+    pub max_attempts: u32,
+    /// An encoder that makes no frame for so long is killed, and its task tried again. Default 60 s.
+    pub stall: Duration,
+    /// Into how many chunks at least a video is cut, so that as many encoders can share it. Default 8.
+    pub parallel: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(86_400);
+        Options {
+            max_upload_bytes: 20 << 30,
+            max_body_bytes: 4 << 20,
+            max_output_bytes: 50 << 30,
+            upload_lives: 7 * DAY,
+            retention: 30 * DAY,
+            request_timeout: Duration::from_secs(30),
+            janitor_interval: Duration::from_secs(60),
+            max_attempts: 3,
+            stall: Duration::from_secs(60),
+            parallel: 8,
+        }
+    }
+}
+
+/// What every handler can reach. Cheap to clone.
+#[derive(Clone)]
+pub struct App {
+    pub store: Store,
+    pub data: Data,
+    pub ingest: Ingest,
+    pub(crate) admin: AdminSecret,
+    pub(crate) options: Arc<Options>,
+    /// Words of remote workers are gathered into few transactions.
+    pub(crate) desk: Arc<StoreDesk>,
+    /// Cancelled when the server is to end: long polls and streams end then.
+    pub(crate) ending: CancellationToken,
+}
+
+impl App {
+    pub fn new(store: Store, data: Data, admin: AdminSecret, options: Options) -> Self {
+        let options = Arc::new(options);
+        App {
+            ingest: Ingest::new(store.clone(), data.clone(), options.clone()),
+            desk: Arc::new(store.desk()),
+            ending: CancellationToken::new(),
+            store,
+            data,
+            admin,
+            options,
+        }
+    }
+}
+
+/// Serves until `shutdown`; then lets what was asked be answered, for a while.
+pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
+    let janitor = tokio::spawn(janitor::run(app.clone()));
+    let ending = app.ending.clone();
+    let served = axum::serve(listener, router(app)).with_graceful_shutdown(async move {
+        shutdown.cancelled().await;
+        ending.cancel();
+    });
+    let served = served.await;
+    janitor.abort();
+    served
+}
+
+pub(crate) fn router(app: App) -> Router {
+    let (documented, api) = api::routes().merge(worker::routes()).merge(health::routes()).split_for_parts();
+    let limits = (
+        middleware::from_fn_with_state(app.clone(), in_time),
+        DefaultBodyLimit::max(app.options.max_body_bytes),
+    );
+    documented
+        .layer(limits)
+        .merge(api::streamed().layer(DefaultBodyLimit::disable()))
+        .merge(worker::streamed().layer(DefaultBodyLimit::disable()))
+        .merge(playback::routes())
+        .merge(openapi::routes(api))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(CompressionLayer::new().gzip(true).compress_when(worth_compressing()))
+        .layer(cors())
+        .layer(CatchPanicLayer::custom(broke_down))
+        .layer(middleware::from_fn(request_id::give))
+        .with_state(app)
+}
+
+/// Playlists and JSON; media is compressed already, and events must not be held back.
+fn worth_compressing() -> impl Predicate {
+    SizeAbove::new(512)
+        .and(NotForContentType::new("video/"))
+        .and(NotForContentType::new("audio/"))
+        .and(NotForContentType::IMAGES)
+        .and(NotForContentType::new("application/octet-stream"))
+        .and(NotForContentType::SSE)
+}
+
+/// Players run on pages of other sites. Nothing here is decided by a cookie.
+fn cors() -> CorsLayer {
+    CorsLayer::new()
+        .allow_origin(Any)
+        .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
+        .allow_headers(Any)
+        .expose_headers(Any)
+}
+
+async fn in_time(
+    axum::extract::State(app): axum::extract::State<App>,
+    request: Request<axum::body::Body>,
+    next: Next,
+) -> Response {
+    // A long poll says itself how long it waits.
+    let patience = app.options.request_timeout + worker::LONGEST_WAIT;
+    match tokio::time::timeout(patience, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => problem::Error::Protocol {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: "timeout",
+            detail: "the server took too long to answer; try again".into(),
+        }
+        .into_response(),
+    }
+}
+
+async fn nothing_here() -> problem::Error {
+    problem::Error::NotFound("address; GET /api/docs lists them all")
+}
+
+async fn wrong_method() -> problem::Error {
+    problem::Error::Protocol {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        code: "method_not_allowed",
+        detail: "this address does not take that method; GET /api/docs lists what it takes".into(),
+    }
+}
+
+fn broke_down(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+    let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    problem::Error::Internal(format!("a handler broke down: {said}")).into_response()
+}
+
+/// For what must never be kept by a cache.
+pub(crate) const NO_STORE: (header::HeaderName, HeaderValue) =
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

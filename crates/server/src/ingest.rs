@@ -1,0 +1,309 @@
+//! A file comes in and becomes a video with a job: both in one transaction, or neither.
+
+use crate::app::Options;
+use crate::data::Data;
+use crate::problem::{Error, Result};
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use media::settings::Settings;
+use rules::{JobId, Priority, VideoId};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+use store::catalogue::Entry;
+use store::submit::NewJob;
+use store::video::NewVideo;
+use tokio::io::AsyncWriteExt;
+use utoipa::ToSchema;
+use uuid::Uuid;
+use worker::transcode::{Order, Seen};
+
+/// What somebody wants made of a file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Wish {
+    /// For people. Default: the file's name.
+    #[schema(max_length = 200)]
+    pub title: Option<String>,
+    /// Its name in addresses: letters, digits and dashes. Default: made of the title.
+    #[schema(max_length = 100, pattern = "^[a-z0-9]+(-[a-z0-9]+)*$")]
+    pub slug: Option<String>,
+    /// Whose it is. Default: `default`.
+    pub user: Option<String>,
+    /// 10 is most urgent. Default: 5.
+    #[schema(minimum = 0, maximum = 10)]
+    pub priority: Option<i64>,
+    /// It may be watched while it is being made. Default: false.
+    pub early_playback: bool,
+    /// Codecs, qualities and the like; as `vodmill plan --json` shows them. Default: H.264, a ladder that fits.
+    #[schema(value_type = Object)]
+    pub settings: Settings,
+}
+
+/// A file of the server's own, whole and on the disk.
+#[derive(Debug)]
+pub struct Received {
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+#[derive(Clone)]
+pub struct Ingest {
+    store: Store,
+    data: Data,
+    options: Arc<Options>,
+}
+
+impl Ingest {
+    pub(crate) fn new(store: Store, data: Data, options: Arc<Options>) -> Self {
+        Ingest { store, data, options }
+    }
+
+    /// Writes a stream to the disk, hashing on the way; of one that breaks off or is too long, nothing is left.
+    pub async fn receive<E: std::fmt::Display>(
+        &self,
+        name: &str,
+        stream: impl Stream<Item = Result<Bytes, E>>,
+    ) -> Result<Received> {
+        let path = self.new_source(name);
+        let received = self.write(&path, stream).await;
+        if received.is_err() {
+            let _ = tokio::fs::remove_file(&path).await;
+        }
+        received
+    }
+
+    async fn write<E: std::fmt::Display>(
+        &self,
+        path: &Path,
+        stream: impl Stream<Item = Result<Bytes, E>>,
+    ) -> Result<Received> {
+        let disk = |error: std::io::Error| Error::disk("keeping the upload", &error);
+        let mut file = tokio::fs::File::create_new(path).await.map_err(disk)?;
+        let (mut digest, mut bytes) = (Sha256::new(), 0_u64);
+        let mut stream = std::pin::pin!(stream);
+        while let Some(block) = stream.next().await {
+            let block = block.map_err(|error| Error::Invalid(format!("the upload broke off: {error}")))?;
+            bytes += block.len() as u64;
+            if bytes > self.options.max_upload_bytes {
+                return Err(too_large(self.options.max_upload_bytes));
+            }
+            digest.update(&block);
+            file.write_all(&block).await.map_err(disk)?;
+        }
+        file.flush().await.map_err(disk)?;
+        file.sync_all().await.map_err(disk)?;
+        Ok(Received { path: path.into(), bytes, sha256: hex::encode(digest.finalize()) })
+    }
+
+    /// Takes over a file that lies on the server's own disk already: an upload, or one out of a watched folder.
+    pub async fn adopt(&self, name: &str, from: PathBuf) -> Result<Received> {
+        let path = self.new_source(name);
+        let limit = self.options.max_upload_bytes;
+        let adopted = tokio::task::spawn_blocking(move || adopt(&from, &path, limit)).await;
+        adopted.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
+    }
+
+    fn new_source(&self, name: &str) -> PathBuf {
+        let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
+        let extension =
+            extension.filter(|it| it.len() <= 8 && it.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        let extension = extension.map(|it| format!(".{}", it.to_ascii_lowercase())).unwrap_or_default();
+        self.data.sources().join(format!("{}{extension}", Uuid::now_v7()))
+    }
+
+    /// Makes a video and its first job of a received file; of a file that is not taken, nothing is left.
+    pub async fn accept(
+        &self,
+        received: &Received,
+        name: &str,
+        wish: &Wish,
+        upload: Option<&str>,
+    ) -> Result<(VideoId, JobId)> {
+        let accepted = self.try_accept(received, name, wish, upload).await;
+        if accepted.is_err() {
+            let _ = tokio::fs::remove_file(&received.path).await;
+        }
+        accepted
+    }
+
+    async fn try_accept(
+        &self,
+        received: &Received,
+        name: &str,
+        wish: &Wish,
+        upload: Option<&str>,
+    ) -> Result<(VideoId, JobId)> {
+        if received.bytes == 0 {
+            return Err(Error::unprocessable("empty", "the file is empty"));
+        }
+        wish.settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
+        let title = clean_title(wish.title.as_deref().unwrap_or_else(|| stem(name)));
+        let priority = priority(wish)?;
+        let asked = wish.slug.as_deref();
+        if let Some(slug) = asked.filter(|slug| !is_slug(slug)) {
+            let what =
+                format!("`{slug}` is no slug: lower-case letters, digits and single dashes, at most 100");
+            return Err(Error::unprocessable("bad_slug", what));
+        }
+        for slug in slugs(asked, &title) {
+            let new = self.new_video(received, wish, &title, slug)?;
+            let order = |video| self.order(video, &title, received, wish, priority);
+            let job = |video| {
+                let spec = worker::transcode::spec(&order(video)).map_err(store::Error::BadJson)?;
+                Ok(NewJob { spec, video: Some(video), idempotency_key: None })
+            };
+            match self.store.submit_video(&new, upload, job).await {
+                Err(store::Error::Taken(_)) if asked.is_none() => {}
+                submitted => return Ok(submitted?),
+            }
+        }
+        Err(Error::Internal("no free slug was found".into()))
+    }
+
+    fn new_video(&self, received: &Received, wish: &Wish, title: &str, slug: String) -> Result<NewVideo> {
+        let settings =
+            serde_json::to_string(&wish.settings).map_err(|error| Error::Internal(error.to_string()))?;
+        Ok(NewVideo {
+            slug,
+            title: title.into(),
+            user: wish.user.clone().unwrap_or_else(|| "default".into()),
+            source: Some(received.path.to_string_lossy().into_owned()),
+            source_hash: Some(received.sha256.clone()),
+            source_bytes: i64::try_from(received.bytes).ok(),
+            settings: Some(settings),
+            is_early_playback: wish.early_playback,
+        })
+    }
+
+    fn order(
+        &self,
+        video: VideoId,
+        title: &str,
+        received: &Received,
+        wish: &Wish,
+        priority: Priority,
+    ) -> Order {
+        let source = received.path.to_string_lossy().into_owned();
+        let settings = Settings { parallel: self.options.parallel, ..wish.settings.clone() };
+        Order {
+            name: title.into(),
+            user: wish.user.clone().unwrap_or_else(|| "default".into()),
+            priority,
+            video,
+            seen: Seen::of(&source).ok(),
+            source,
+            settings,
+            output: self.data.video(video).to_string_lossy().into_owned(),
+            generation: format!("g-{}", hex::encode(rand::random::<[u8; 6]>())),
+            stall: self.options.stall,
+            max_attempts: self.options.max_attempts,
+            backoff_initial: Duration::from_secs(10),
+        }
+    }
+
+    /// Makes a new generation of a video; the present one is shown until the new one is complete.
+    pub async fn again(&self, video: &Entry, settings: Settings, priority: Option<i64>) -> Result<JobId> {
+        settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
+        let path = PathBuf::from(video.source.clone().unwrap_or_default());
+        if !path.is_file() {
+            let what = format!("the source of video {} is not there any more", video.id);
+            return Err(Error::conflict("source_missing", what));
+        }
+        let wish = Wish { settings, priority, user: Some(video.user.clone()), ..Wish::default() };
+        let received = Received { path, bytes: 0, sha256: String::new() };
+        let order = self.order(video.id, &video.title, &received, &wish, self::priority(&wish)?);
+        let spec = worker::transcode::spec(&order).map_err(|error| Error::Internal(error.to_string()))?;
+        let job = NewJob { spec, video: Some(video.id), idempotency_key: None };
+        let submitted = self.store.submit(&job).await?;
+        let settings =
+            serde_json::to_string(&wish.settings).map_err(|error| Error::Internal(error.to_string()))?;
+        self.store.set_video_settings(video.id, &settings).await?;
+        Ok(submitted.id())
+    }
+}
+
+fn priority(wish: &Wish) -> Result<Priority> {
+    let Some(priority) = wish.priority else { return Ok(Priority::default()) };
+    Priority::try_from(priority).map_err(|bad| Error::unprocessable("bad_priority", bad.to_string()))
+}
+
+pub(crate) fn too_large(limit: u64) -> Error {
+    Error::TooLarge(format!("the file is larger than {limit} bytes, the most this server takes"))
+}
+
+/// Moves the file, or copies it from another file system, and reads it through for its hash.
+fn adopt(from: &Path, to: &Path, limit: u64) -> Result<Received> {
+    let disk = |error: std::io::Error| Error::disk("taking over the file", &error);
+    let bytes = std::fs::metadata(from).map_err(disk)?.len();
+    if bytes > limit {
+        return Err(too_large(limit));
+    }
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
+            std::fs::copy(from, to).map_err(disk)?;
+            std::fs::remove_file(from).map_err(disk)?;
+        }
+        moved => moved.map_err(disk)?,
+    }
+    let mut file = std::fs::File::open(to).map_err(disk)?;
+    let mut digest = Sha256::new();
+    std::io::copy(&mut file, &mut digest).map_err(disk)?;
+    file.sync_all().map_err(disk)?;
+    Ok(Received { path: to.into(), bytes, sha256: hex::encode(digest.finalize()) })
+}
+
+/// `My talk.mov` without what only programs read.
+fn stem(name: &str) -> &str {
+    Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
+}
+
+fn clean_title(title: &str) -> String {
+    let clean: String = title.trim().chars().filter(|c| !c.is_control()).take(200).collect();
+    if clean.is_empty() { "untitled".into() } else { clean }
+}
+
+fn is_slug(slug: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    slug.len() <= 100 && slug.split('-').all(part)
+}
+
+/// The one asked for; or one made of the title, and others that are likely free.
+fn slugs(asked: Option<&str>, title: &str) -> impl Iterator<Item = String> {
+    let own = asked.map_or_else(|| slug_of(title), str::to_owned);
+    let other = own.clone();
+    let numbered = move |n| format!("{other}-{n}");
+    let drawn = format!("{own}-{}", hex::encode(rand::random::<[u8; 4]>()));
+    std::iter::once(own).chain((2..=5).map(numbered)).chain([drawn])
+}
+
+fn slug_of(title: &str) -> String {
+    let title = title.to_lowercase();
+    let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let slug: String = words.collect::<Vec<_>>().join("-").chars().take(80).collect();
+    let slug = slug.trim_matches('-').to_owned();
+    if slug.is_empty() { "video".into() } else { slug }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_becomes_a_slug() {
+        for (title, slug) in
+            [("Talk", "talk"), ("Über Café!", "ber-caf"), ("…", "video"), ("a  b--c", "a-b-c")]
+        {
+            assert_eq!(slug_of(title), slug);
+            assert!(is_slug(&slug_of(title)));
+        }
+        assert!(!is_slug("") && !is_slug("-a") && !is_slug("a--b") && !is_slug("A") && !is_slug("../a"));
+        assert_eq!(slugs(None, "talk").take(3).collect::<Vec<_>>(), ["talk", "talk-2", "talk-3"]);
+    }
+}

@@ -1,0 +1,35 @@
+//! The server: everything over HTTP.
+//!
+//! | who | files |
+//! | --- | --- |
+//! | anyone | `playback` (streams and the page that shows them), `health`, `openapi` |
+//! | an admin | `api/` : videos, uploads, jobs, workers |
+//! | a worker | `worker/` : its desk, the source it reads, the outputs it brings |
+//!
+//! `app` puts them together; `problem` alone chooses status codes; `auth` alone decides who may speak. What is said is
+//! decided by the store, and files are moved by `data`: nothing here changes a state by itself.
+//!
+//! To add an endpoint: write the handler with its `#[utoipa::path]` in its noun's file and add it to that file's
+//! `routes`; it is in the OpenAPI document by itself. Take `Admin` or `Caller` as an argument, or a test will complain.
+
+pub mod api;
+mod app;
+mod auth;
+mod body;
+mod data;
+mod health;
+mod ingest;
+mod janitor;
+mod openapi;
+mod page;
+mod playback;
+mod problem;
+mod ranged;
+mod request_id;
+mod secret;
+mod worker;
+
+pub use app::{App, Options, run};
+pub use data::Data;
+pub use ingest::{Ingest, Wish};
+pub use secret::AdminSecret;

@@ -1,0 +1,44 @@
+//! The API described for programs and for people: generated from the handlers themselves.
+
+use crate::app::App;
+use axum::Router;
+use axum::http::header;
+use axum::response::Html;
+use axum::routing::get;
+use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Vodmill", description = "Crash-safe video transcoding. Errors are problem+json with a stable `code`."),
+    modifiers(&Secrets),
+    components(schemas(wire::http::Problem))
+)]
+pub struct Api;
+
+struct Secrets;
+
+impl utoipa::Modify for Secrets {
+    fn modify(&self, document: &mut Document) {
+        let components = document.components.get_or_insert_default();
+        let admin = ApiKey::Header(ApiKeyValue::new("X-Admin-Secret"));
+        components.add_security_scheme("admin", SecurityScheme::ApiKey(admin));
+        let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        components.add_security_scheme("worker", SecurityScheme::Http(key));
+    }
+}
+
+/// A page that reads the document and needs nothing else.
+const PAGE: &str = include_str!("openapi/page.html");
+
+pub fn routes(document: Document) -> Router<App> {
+    let document = Arc::new(document.to_json().unwrap_or_default());
+    Router::new()
+        .route(
+            "/api/openapi.json",
+            get(move || async move { ([(header::CONTENT_TYPE, "application/json")], document.to_string()) }),
+        )
+        .route("/api/docs", get(|| async { Html(PAGE) }))
+}

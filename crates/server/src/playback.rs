@@ -1,0 +1,115 @@
+//! Streams for anybody: playlists that move with the video's pointer, generations that never change.
+
+use crate::app::App;
+use crate::body::Path;
+use crate::data::is_tame;
+use crate::problem::{Error, Result};
+use crate::ranged::{self, Told};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, Response, StatusCode, header};
+use axum::response::{Html, IntoResponse};
+use axum::routing::get;
+use sha2::{Digest, Sha256};
+use store::catalogue::Entry;
+
+mod captions;
+mod kind;
+
+/// Generations are never written twice under one name.
+const FOREVER: &str = "public, max-age=31536000, immutable";
+/// Which generation is the current one may change at any time.
+const BRIEFLY: &str = "public, max-age=2, must-revalidate";
+
+const PAGE: &str = include_str!("playback/watch.html");
+
+pub fn routes() -> Router<App> {
+    Router::new()
+        .route("/videos/{slug}/{file}", get(index))
+        .route("/videos/{slug}/captions/{file}", get(captions::serve))
+        .route("/videos/{slug}/{generation}/{*path}", get(file))
+        .route("/watch/{slug}", get(watch))
+        .route("/assets/hls.js", get(player))
+}
+
+/// A video that may be seen.
+async fn shown(app: &App, slug: &str) -> Result<Entry> {
+    let video = app.store.entry_called(slug).await?;
+    if video.deleted_at.is_some() {
+        Err(Error::NotFound("video"))
+    } else {
+        Ok(video)
+    }
+}
+
+/// `master.m3u8` and `manifest.mpd` of the current generation, as files one level above it.
+async fn index(
+    State(app): State<App>,
+    Path((slug, file)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response<Body>> {
+    let video = shown(&app, &slug).await?;
+    let generation = video.generation.ok_or(Error::NotFound("stream: the video is not ready yet"))?;
+    let manifest = app.store.generation(generation).await?.manifest;
+    let indexes = manifest["indexes"].as_array().into_iter().flatten();
+    let mut text = indexes
+        .filter(|index| index["name"] == file.as_str())
+        .find_map(|index| index["text"].as_str())
+        .ok_or(Error::NotFound("file of this video"))?
+        .to_owned();
+    if file == "master.m3u8" {
+        text = captions::add(&text, &app.store.captions(video.id).await?);
+    }
+    let etag = format!("\"{}\"", &hex::encode(Sha256::digest(text.as_bytes()))[..32]);
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|it| it.to_str().ok());
+    let response = Response::builder()
+        .header(header::ETAG, &etag)
+        .header(header::CACHE_CONTROL, BRIEFLY)
+        .header(header::CONTENT_TYPE, kind::of(&file));
+    let (status, body) = match known {
+        Some(known) if known == etag => (StatusCode::NOT_MODIFIED, Body::empty()),
+        _ => (StatusCode::OK, Body::from(text)),
+    };
+    response.status(status).body(body).map_err(|error| Error::Internal(error.to_string()))
+}
+
+async fn file(
+    State(app): State<App>,
+    Path((slug, generation, path)): Path<(String, String, String)>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response<Body>> {
+    let video = shown(&app, &slug).await?;
+    if !is_tame(&generation) || !is_tame(&path) {
+        return Err(Error::NotFound("file"));
+    }
+    let place = app.data.video(video.id).join(&generation).join(&path);
+    let told = Told {
+        content_type: kind::of(&path),
+        etag: hex::encode(&Sha256::digest(format!("{}/{generation}/{path}", video.id))[..16]),
+        cache: FOREVER,
+    };
+    ranged::respond(&place, &told, &method, &headers).await
+}
+
+/// A page that plays it, for people.
+async fn watch(State(app): State<App>, Path(slug): Path<String>) -> Result<impl IntoResponse> {
+    let video = shown(&app, &slug).await?;
+    let page = PAGE.replace("{{title}}", &escaped(&video.title)).replace("{{slug}}", &escaped(&video.slug));
+    let policy = "default-src 'self'; media-src 'self' blob:; worker-src 'self' blob:; style-src 'unsafe-inline'; script-src 'self' 'unsafe-inline'";
+    Ok(([(header::CONTENT_SECURITY_POLICY, policy)], Html(page)))
+}
+
+async fn player() -> impl IntoResponse {
+    const PLAYER: &str = include_str!("../assets/hls.min.js");
+    ([(header::CONTENT_TYPE, "text/javascript"), (header::CACHE_CONTROL, "public, max-age=86400")], PLAYER)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}

@@ -1,0 +1,148 @@
+//! What a client is told when something goes wrong: RFC 9457. Status codes are chosen here and nowhere else.
+
+use crate::request_id;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use rules::task;
+use wire::http::Problem;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no such {0}")]
+    NotFound(&'static str),
+    #[error("{0}")]
+    Invalid(String),
+    /// Said who it is, and is not that.
+    #[error("{0}")]
+    Unauthorized(&'static str),
+    #[error("{detail}")]
+    Conflict { code: &'static str, detail: String },
+    /// A word about an execution that is not the speaker's any more.
+    #[error("{0}")]
+    Refused(task::Refusal),
+    #[error("{0}")]
+    TooLarge(String),
+    #[error("{detail}")]
+    Unprocessable { code: &'static str, detail: String },
+    #[error("{0}")]
+    WorkerTooOld(String),
+    #[error("{detail}")]
+    Protocol { status: StatusCode, code: &'static str, detail: String },
+    #[error("no space is left on the server's disk: {0}")]
+    Full(String),
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// Told to the log; to the client only that it happened.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl Error {
+    pub fn conflict(code: &'static str, detail: impl Into<String>) -> Self {
+        Error::Conflict { code, detail: detail.into() }
+    }
+
+    pub fn unprocessable(code: &'static str, detail: impl Into<String>) -> Self {
+        Error::Unprocessable { code, detail: detail.into() }
+    }
+
+    /// A file could not be read or written.
+    pub fn disk(doing: &str, error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::Full(doing.into()),
+            std::io::ErrorKind::NotFound => Error::NotFound("file"),
+            _ => Error::Internal(format!("{doing}: {error}")),
+        }
+    }
+
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        use StatusCode as S;
+        match self {
+            Error::NotFound(_) => (S::NOT_FOUND, "not_found"),
+            Error::Invalid(_) => (S::BAD_REQUEST, "invalid_request"),
+            Error::Unauthorized(_) => (S::UNAUTHORIZED, "unauthorized"),
+            Error::Conflict { code, .. } => (S::CONFLICT, code),
+            Error::Refused(_) => (S::CONFLICT, "refused"),
+            Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "too_large"),
+            Error::Unprocessable { code, .. } => (S::UNPROCESSABLE_ENTITY, code),
+            Error::WorkerTooOld(_) => (S::UPGRADE_REQUIRED, "worker_too_old"),
+            Error::Protocol { status, code, .. } => (*status, code),
+            Error::Full(_) => (S::INSUFFICIENT_STORAGE, "disk_full"),
+            Error::Internal(_) => (S::INTERNAL_SERVER_ERROR, "internal"),
+            Error::Store(error) => of_store(error),
+        }
+    }
+}
+
+fn of_store(error: &store::Error) -> (StatusCode, &'static str) {
+    use StatusCode as S;
+    use store::Error as E;
+    match error {
+        E::NotFound(_) => (S::NOT_FOUND, "not_found"),
+        E::KeyReused(_) => (S::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
+        E::VersionMismatch { .. } => (S::PRECONDITION_FAILED, "version_mismatch"),
+        E::Refused(store::Refusal::Worker(rules::worker::Refusal::Superseded)) => (S::CONFLICT, "superseded"),
+        E::Refused(_) => (S::CONFLICT, "refused"),
+        E::BadSpec(_) => (S::UNPROCESSABLE_ENTITY, "bad_spec"),
+        E::Taken(_) => (S::CONFLICT, "slug_taken"),
+        E::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid"),
+        E::BadKey => (S::UNAUTHORIZED, "unauthorized"),
+        E::Full(_) => (S::INSUFFICIENT_STORAGE, "disk_full"),
+        E::Unavailable(_) | E::Contention(_) | E::ReadOnly(_) => (S::SERVICE_UNAVAILABLE, "database_away"),
+        E::Newer { .. } | E::Older { .. } | E::Corrupt(_) | E::BadJson(_) | E::Database(_) => {
+            (S::INTERNAL_SERVER_ERROR, "internal")
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let (status, code) = self.status_and_code();
+        let request_id = request_id::current();
+        let detail = if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(request.id = request_id, "{}", with_sources(&self));
+            "the server could not do this; its log says why, under the request's id".into()
+        } else {
+            with_sources(&self)
+        };
+        let refusal = match &self {
+            Error::Refused(refusal) => Some(*refusal),
+            Error::Store(store::Error::Refused(store::Refusal::Task(refusal))) => Some(*refusal),
+            _ => None,
+        };
+        let problem = Problem {
+            kind: format!("/api/docs#{code}"),
+            title: status.canonical_reason().unwrap_or("error").into(),
+            status: status.as_u16(),
+            detail,
+            code: code.into(),
+            request_id,
+            refusal,
+        };
+        respond(status, &problem)
+    }
+}
+
+fn respond(status: StatusCode, problem: &Problem) -> Response {
+    let body = serde_json::to_vec(problem).unwrap_or_default();
+    let mut response = (status, body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::INSUFFICIENT_STORAGE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"vodmill\""));
+    }
+    response
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", with_sources(source)),
+        None => error.to_string(),
+    }
+}

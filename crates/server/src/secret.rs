@@ -1,0 +1,42 @@
+//! The admin's secret: made at the first start and shown once; only its hash is kept.
+
+use sha2::{Digest, Sha256};
+use store::Store;
+use subtle::ConstantTimeEq;
+
+const SETTING: &str = "admin_secret_sha256";
+
+/// The hash of the secret. Cannot be shown.
+#[derive(Clone)]
+pub struct AdminSecret([u8; 32]);
+
+impl AdminSecret {
+    /// A secret that was set by hand.
+    pub fn given(secret: &str) -> Self {
+        AdminSecret(hash(secret))
+    }
+
+    /// That of this database; a new one, to be shown this once, if it has none yet.
+    pub async fn of(store: &Store) -> store::Result<(Self, Option<String>)> {
+        let new = hex::encode(rand::random::<[u8; 24]>());
+        if store.setting(SETTING).await?.is_none()
+            && store.set_once(SETTING, &hex::encode(hash(&new))).await?
+        {
+            return Ok((AdminSecret::given(&new), Some(new)));
+        }
+        let kept = store.setting(SETTING).await?.unwrap_or_default();
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(&kept, &mut bytes)
+            .map_err(|_| store::Error::Invalid("the kept hash of the admin's secret is damaged".into()))?;
+        Ok((AdminSecret(bytes), None))
+    }
+
+    /// Takes as long whether it is nearly right or not at all.
+    pub fn is(&self, offered: &str) -> bool {
+        self.0.ct_eq(&hash(offered)).into()
+    }
+}
+
+fn hash(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}

@@ -1,0 +1,23 @@
+//! What a remote worker may say and fetch and bring (document 001, §2–8).
+
+mod archive;
+mod desk;
+mod outputs;
+mod source;
+mod verify;
+
+use crate::app::App;
+use axum::Router;
+use std::time::Duration;
+use utoipa_axum::router::OpenApiRouter;
+
+/// How long a claim may wait for work.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    desk::routes()
+}
+
+pub(crate) fn streamed() -> Router<App> {
+    source::routes().merge(outputs::routes()).merge(archive::routes())
+}

@@ -1,0 +1,324 @@
+//! A worker's words about itself and its work.
+
+use super::{LONGEST_WAIT, verify};
+use crate::app::App;
+use crate::auth::{Admin, Caller};
+use crate::body::Json;
+use crate::problem::{Error, Result};
+use axum::extract::State;
+use axum::http::StatusCode;
+use rules::failure::Kind as FailureKind;
+use rules::placement::Capabilities;
+use rules::{WorkerId, failure};
+use serde_json::Value;
+use std::time::Duration;
+use store::worker::Process;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+use wire::http::{
+    ClaimRequest, ClaimResponse, CompleteRequest, Description, FailRequest, HeartbeatRequest,
+    HeartbeatResponse, OLDEST_WORKER, Problem, ProgressRequest, ProgressResponse, Registered, Registration,
+    ReleaseRequest, Report, Verdict,
+};
+use wire::{Answer, Assignment, Commit, Desk, Failure, Heartbeat, Hello, Kind, Progress, Renewal};
+
+const MOST_AT_ONCE: u32 = 100;
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(register))
+        .routes(routes!(heartbeat))
+        .routes(routes!(claim))
+        .routes(routes!(progress))
+        .routes(routes!(complete))
+        .routes(routes!(fail))
+        .routes(routes!(release))
+}
+
+/// Let a worker in
+#[utoipa::path(post, path = "/api/worker/register", tag = "worker", request_body = Registration, security(("admin" = [])),
+    responses((status = 201, body = Registered), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn register(
+    _: Admin,
+    State(app): State<App>,
+    Json(asked): Json<Registration>,
+) -> Result<(StatusCode, Json<Registered>)> {
+    let name: String = asked.name.trim().chars().filter(|c| !c.is_control()).take(200).collect();
+    if name.is_empty() {
+        return Err(Error::Invalid("a worker needs a name".into()));
+    }
+    let hello = Hello {
+        worker: WorkerId(Uuid::now_v7()),
+        name,
+        kind: Kind::Remote,
+        hostname: String::new(),
+        version: String::new(),
+        slots: 0,
+        capabilities: capabilities(&asked.capabilities)?,
+        metadata: asked.metadata,
+    };
+    app.store.register_worker(&hello).await?;
+    let key = app.store.issue_key(hello.worker).await?;
+    let registered = Registered { worker_id: hello.worker, api_key: key.reveal().into() };
+    Ok((StatusCode::CREATED, Json(registered)))
+}
+
+fn capabilities(names: &[String]) -> Result<Capabilities> {
+    Capabilities::new(names).map_err(|bad| Error::unprocessable("bad_capability", bad.to_string()))
+}
+
+/// Say that the worker is alive and what it is at; learn what it is to be
+#[utoipa::path(post, path = "/api/worker/heartbeat", tag = "worker", request_body = HeartbeatRequest, security(("worker" = [])),
+    responses((status = 200, body = HeartbeatResponse), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn heartbeat(
+    Caller { worker }: Caller,
+    State(app): State<App>,
+    Json(said): Json<HeartbeatRequest>,
+) -> Result<Json<HeartbeatResponse>> {
+    if let Some(hello) = &said.hello {
+        introduce(&app, worker, said.incarnation, hello).await?;
+    }
+    let heartbeat = Heartbeat {
+        worker,
+        phase: said.phase,
+        running: said.running,
+        is_draining: said.is_draining,
+        is_leaving: said.is_leaving,
+        done: said.done,
+        failed: said.failed,
+    };
+    let load = serde_json::to_string(&said.load).unwrap_or_default();
+    let process = Process { incarnation: said.incarnation, load: &load };
+    let status = app.store.heartbeat_of(&process, &heartbeat).await?;
+    Ok(Json(HeartbeatResponse {
+        status,
+        heartbeat_interval_ms: app.store.options().heartbeat_interval.0,
+        lease_ms: app.store.options().lease.0,
+        server_version: env!("CARGO_PKG_VERSION").into(),
+    }))
+}
+
+async fn introduce(app: &App, worker: WorkerId, incarnation: Uuid, hello: &Description) -> Result<()> {
+    if is_older(&hello.version, OLDEST_WORKER) {
+        return Err(Error::WorkerTooOld(format!(
+            "this worker is version {}, and the server needs {OLDEST_WORKER} or newer; update it",
+            hello.version
+        )));
+    }
+    let hello = Hello {
+        worker,
+        name: String::new(),
+        kind: Kind::Remote,
+        hostname: hello.hostname.clone(),
+        version: hello.version.clone(),
+        slots: hello.slots,
+        capabilities: capabilities(&hello.capabilities)?,
+        metadata: hello.metadata.clone(),
+    };
+    Ok(app.store.introduce_worker(&hello, incarnation).await?)
+}
+
+/// What is no version is older than any.
+fn is_older(version: &str, than: &str) -> bool {
+    let numbers = |text: &str| -> Option<Vec<u64>> {
+        text.split(['-', '+']).next()?.split('.').map(|part| part.parse().ok()).collect()
+    };
+    match (numbers(version), numbers(than)) {
+        (Some(version), Some(than)) => version < than,
+        _ => true,
+    }
+}
+
+/// Ask for work; the answer may wait until there is some
+#[utoipa::path(post, path = "/api/worker/claim", tag = "worker", request_body = ClaimRequest, security(("worker" = [])),
+    responses((status = 200, body = ClaimResponse), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn claim(
+    Caller { worker }: Caller,
+    State(app): State<App>,
+    Json(asked): Json<ClaimRequest>,
+) -> Result<Json<ClaimResponse>> {
+    if !app.store.is_current_process(worker, asked.incarnation).await? {
+        return Err(store::Error::from(rules::worker::Refusal::Superseded).into());
+    }
+    let patience = Duration::from_millis(asked.wait_ms.into()).min(LONGEST_WAIT);
+    let deadline = tokio::time::Instant::now() + patience;
+    let mut hints = app.store.wake().subscribe(store::wake::Topic::Ready);
+    loop {
+        // Heard before the look: what becomes ready in between is not missed.
+        hints.mark_unchanged();
+        let found = take(&app, worker, asked.max.min(MOST_AT_ONCE)).await?;
+        if found.has_work {
+            return Ok(Json(found));
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(deadline) => return Ok(Json(found)),
+            () = app.ending.cancelled() => return Ok(Json(found)),
+            () = hinted_or_polled(&mut hints) => {}
+        }
+    }
+}
+
+/// Hints get lost.
+async fn hinted_or_polled(hints: &mut tokio::sync::watch::Receiver<u64>) {
+    let _ = tokio::time::timeout(Duration::from_secs(5), hints.changed()).await;
+}
+
+async fn take(app: &App, worker: WorkerId, max: u32) -> Result<ClaimResponse> {
+    if max == 0 {
+        let has_work = match app.store.has_work(worker).await {
+            Err(store::Error::Refused(_)) => false,
+            found => found?,
+        };
+        return Ok(ClaimResponse { has_work, assignments: Vec::new() });
+    }
+    let assignments = match app.store.claim(worker, max).await {
+        Err(store::Error::Refused(_)) => Vec::new(),
+        claimed => claimed?,
+    };
+    let assignments: Vec<_> = assignments.into_iter().map(without_paths).collect();
+    Ok(ClaimResponse { has_work: !assignments.is_empty(), assignments })
+}
+
+/// Where a source lies on the server is nothing to a worker on another machine: it gets the name only.
+fn without_paths(mut assignment: Assignment) -> Assignment {
+    if let Some(payload) = assignment.payload.as_object_mut() {
+        if let Some(Value::String(source)) = payload.get_mut("source") {
+            let name = std::path::Path::new(source.as_str()).file_name();
+            *source = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        }
+        payload.remove("seen");
+    }
+    assignment
+}
+
+/// Say how far things are; extends the leases of work that moves
+#[utoipa::path(post, path = "/api/worker/progress", tag = "worker", request_body = ProgressRequest, security(("worker" = [])),
+    responses((status = 200, body = ProgressResponse), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn progress(
+    _: Caller,
+    State(app): State<App>,
+    Json(said): Json<ProgressRequest>,
+) -> Result<Json<ProgressResponse>> {
+    if said.reports.len() > 1000 {
+        return Err(Error::Invalid("at most 1000 reports fit into one request".into()));
+    }
+    let (renewals, told): (Vec<_>, Vec<_>) =
+        said.reports.iter().enumerate().partition(|(_, report)| report.is_renewal);
+    let mut answers = vec![Verdict::Accepted; said.reports.len()];
+    let renewed: Vec<Renewal> =
+        renewals.iter().map(|(_, it)| Renewal { proof: it.proof, progress: it.progress }).collect();
+    let reported: Vec<Progress> = told.iter().map(|(_, report)| progress_of(report)).collect();
+    let mut fill = |places: &[(usize, &Report)], given: Vec<Answer>| {
+        for ((place, _), answer) in places.iter().zip(given) {
+            answers[*place] = answer.into();
+        }
+    };
+    if !renewed.is_empty() {
+        fill(&renewals, app.store.renew(&renewed).await?);
+    }
+    if !reported.is_empty() {
+        fill(&told, app.store.progress(&reported).await?);
+    }
+    Ok(Json(ProgressResponse { answers }))
+}
+
+fn progress_of(report: &Report) -> Progress {
+    let step = report.step.as_ref().map(|step| step.chars().take(200).collect());
+    Progress { proof: report.proof, progress: report.progress, step, permille: report.permille }
+}
+
+/// Hand in a result. The server looks at every file before it commits
+#[utoipa::path(post, path = "/api/worker/complete", tag = "worker", request_body = CompleteRequest, security(("worker" = [])),
+    responses((status = 200, body = Verdict), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn complete(
+    Caller { worker }: Caller,
+    State(app): State<App>,
+    Json(said): Json<CompleteRequest>,
+) -> Result<Json<Verdict>> {
+    match app.store.holds(worker, said.proof).await? {
+        Ok(()) => verify::keep(&app, &said).await?,
+        // Its first telling got through, and the answer to it did not.
+        Err(rules::task::Refusal::CommittedByYou) => {}
+        Err(refusal) => return Err(drop_files(&app, &said, refusal).await),
+    }
+    let commit = Commit {
+        proof: said.proof,
+        result: said.result.clone(),
+        publication: None,
+        usage: said.usage,
+        steps: said.steps.clone(),
+    };
+    match app.desk.commit(&commit).await.map_err(away)? {
+        Answer::Refused(refusal) => Err(drop_files(&app, &said, refusal).await),
+        answer => Ok(Json(answer.into())),
+    }
+}
+
+/// Nothing of an execution that lost is kept.
+async fn drop_files(app: &App, said: &CompleteRequest, refusal: rules::task::Refusal) -> Error {
+    // A lease that ran out may still be renewed, and the same said again.
+    if refusal != rules::task::Refusal::LeaseExpired {
+        verify::discard(app, said.proof.execution()).await;
+    }
+    Error::Refused(refusal)
+}
+
+fn away(error: wire::Error) -> Error {
+    match error {
+        wire::Error::Away(why) => {
+            Error::Protocol { status: StatusCode::SERVICE_UNAVAILABLE, code: "database_away", detail: why }
+        }
+        wire::Error::Rejected(why) => Error::unprocessable("rejected", why),
+    }
+}
+
+/// Say that the work did not succeed
+#[utoipa::path(post, path = "/api/worker/fail", tag = "worker", request_body = FailRequest, security(("worker" = [])),
+    responses((status = 200, body = Verdict), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn fail(_: Caller, State(app): State<App>, Json(said): Json<FailRequest>) -> Result<Json<Verdict>> {
+    // Only the server itself finds a lease expired or withdraws work.
+    if !matches!(said.kind, failure::Kind::Transient | failure::Kind::Permanent) {
+        return Err(Error::unprocessable(
+            "bad_failure",
+            format!("a worker cannot say `{}`; transient or permanent", said.kind),
+        ));
+    }
+    let FailRequest { proof, kind, message, usage, steps } = said;
+    end(&app, Failure { proof, kind, message, usage, steps }).await
+}
+
+/// Give work back; uses up no attempt
+#[utoipa::path(post, path = "/api/worker/release", tag = "worker", request_body = ReleaseRequest, security(("worker" = [])),
+    responses((status = 200, body = Verdict), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn release(
+    _: Caller,
+    State(app): State<App>,
+    Json(said): Json<ReleaseRequest>,
+) -> Result<Json<Verdict>> {
+    let ReleaseRequest { proof, message, usage, steps } = said;
+    end(&app, Failure { proof, kind: FailureKind::Drained, message, usage, steps }).await
+}
+
+async fn end(app: &App, failure: Failure) -> Result<Json<Verdict>> {
+    match app.desk.fail(&failure).await.map_err(away)? {
+        Answer::Refused(refusal) => Err(Error::Refused(refusal)),
+        answer => {
+            verify::discard(app, failure.proof.execution()).await;
+            Ok(Json(answer.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(is_older("0.9.9", "0.10.0") && is_older("nonsense", "0.1.0") && is_older("", "0.1.0"));
+        assert!(
+            !is_older("0.10.0", "0.9.9") && !is_older("1.0.0-rc.1", "1.0.0") && !is_older("0.1.0", "0.1.0")
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! Files that an execution brings, into its own place: nobody else writes there, and nothing there is seen.
+
+use crate::app::App;
+use crate::auth::Holder;
+use crate::body;
+use crate::data::is_tame;
+use crate::problem::{Error, Result};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Response, StatusCode, header};
+use axum::routing::put;
+use futures::StreamExt;
+use rules::ExecutionId;
+use sha2::{Digest, Sha256};
+use std::io::SeekFrom;
+use std::path::{Path, PathBuf};
+use tokio::fs::{File, OpenOptions};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+
+/// Below an execution's incoming folder: what is not whole yet.
+const PARTIAL: &str = ".partial";
+
+pub fn routes() -> Router<App> {
+    Router::new().route("/api/worker/outputs/{*path}", put(bring).head(look))
+}
+
+/// Where a file goes when it is whole, and until then.
+struct Place {
+    whole: PathBuf,
+    partial: PathBuf,
+}
+
+impl Place {
+    fn of(app: &App, execution: ExecutionId, path: &str) -> Result<Self> {
+        if !is_tame(path) {
+            let what = format!(
+                "`{path}` is no path for an output: letters, digits, `-_.+@=`, and `/` between parts"
+            );
+            return Err(Error::unprocessable("bad_path", what));
+        }
+        let incoming = app.data.incoming(execution);
+        let name = hex::encode(Sha256::digest(path.as_bytes()));
+        Ok(Place { whole: incoming.join(path), partial: incoming.join(PARTIAL).join(name) })
+    }
+}
+
+/// Which bytes come, of how many.
+struct Piece {
+    from: u64,
+    total: u64,
+}
+
+async fn bring(
+    Holder { proof }: Holder,
+    State(app): State<App>,
+    body::Path(path): body::Path<String>,
+    headers: HeaderMap,
+    content: Body,
+) -> Result<StatusCode> {
+    let place = Place::of(&app, proof.execution(), &path)?;
+    let declared = text(&headers, wire::http::header::SHA256).filter(|hash| hash.len() == 64);
+    let declared = declared.ok_or_else(|| {
+        Error::Invalid(format!("the header {} must be a SHA-256 in hex", wire::http::header::SHA256))
+    })?;
+    let piece = piece(&headers)?;
+    if piece.total > app.options.max_output_bytes {
+        return Err(Error::TooLarge(format!("an output may have {} bytes", app.options.max_output_bytes)));
+    }
+    if is_there(&place.whole, piece.total, declared).await {
+        return Ok(StatusCode::OK);
+    }
+    write(&place.partial, &piece, content).await?;
+    finish(&place, piece.total, declared).await?;
+    Ok(StatusCode::CREATED)
+}
+
+async fn look(
+    Holder { proof }: Holder,
+    State(app): State<App>,
+    body::Path(path): body::Path<String>,
+) -> Result<Response<Body>> {
+    let place = Place::of(&app, proof.execution(), &path)?;
+    let length = |path: PathBuf| async move { tokio::fs::metadata(path).await.ok().map(|found| found.len()) };
+    let offset = match length(place.whole).await {
+        Some(bytes) => Some(bytes),
+        None => length(place.partial).await,
+    };
+    let offset = offset.ok_or(Error::NotFound("output"))?;
+    let response =
+        Response::builder().header("upload-offset", offset).header(header::CACHE_CONTROL, "no-store");
+    response.body(Body::empty()).map_err(|error| Error::Internal(error.to_string()))
+}
+
+/// `Content-Range: bytes N-M/TOTAL`; without it, all of it comes at once.
+fn piece(headers: &HeaderMap) -> Result<Piece> {
+    let length = text(headers, header::CONTENT_LENGTH.as_str()).and_then(|it| it.parse::<u64>().ok());
+    let Some(range) = text(headers, header::CONTENT_RANGE.as_str()) else {
+        let total = length.ok_or_else(|| Error::Protocol {
+            status: StatusCode::LENGTH_REQUIRED,
+            code: "length_required",
+            detail: "an output is sent with its Content-Length".into(),
+        })?;
+        return Ok(Piece { from: 0, total });
+    };
+    let bad =
+        || Error::Invalid(format!("`{range}` is no range for an output; bytes FROM-TO/TOTAL, to its end"));
+    let (part, total) = range.strip_prefix("bytes ").and_then(|it| it.split_once('/')).ok_or_else(bad)?;
+    let (from, to) = part.split_once('-').ok_or_else(bad)?;
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| bad());
+    let (from, to, total) = (number(from)?, number(to)?, number(total)?);
+    if from > to || to.checked_add(1) != Some(total) {
+        return Err(bad());
+    }
+    Ok(Piece { from, total })
+}
+
+async fn is_there(whole: &Path, total: u64, declared: &str) -> bool {
+    let found = tokio::fs::metadata(whole).await;
+    found.is_ok_and(|found| found.len() == total)
+        && hash(whole).await.is_ok_and(|hash| hash.eq_ignore_ascii_case(declared))
+}
+
+/// What has come of a connection that breaks is kept, to go on from there.
+async fn write(partial: &Path, piece: &Piece, content: Body) -> Result<()> {
+    let disk = |error: std::io::Error| Error::disk("keeping the output", &error);
+    if let Some(folder) = partial.parent() {
+        tokio::fs::create_dir_all(folder).await.map_err(disk)?;
+    }
+    let mut file =
+        OpenOptions::new().create(true).write(true).truncate(false).open(partial).await.map_err(disk)?;
+    let has = file.metadata().await.map_err(disk)?.len();
+    if piece.from > has {
+        return Err(Error::conflict(
+            "offset_mismatch",
+            format!("{has} bytes of it are here; it cannot go on at {}", piece.from),
+        ));
+    }
+    file.set_len(piece.from).await.map_err(disk)?;
+    file.seek(SeekFrom::Start(piece.from)).await.map_err(disk)?;
+    let (mut at, mut stream) = (piece.from, content.into_data_stream());
+    while let Some(block) = stream.next().await {
+        let block = match block {
+            Ok(block) => block,
+            Err(error) => {
+                file.flush().await.map_err(disk)?;
+                return Err(Error::Invalid(format!("the connection broke off at byte {at}: {error}")));
+            }
+        };
+        at += block.len() as u64;
+        if at > piece.total {
+            return Err(Error::unprocessable(
+                "size_mismatch",
+                format!("more came than the {} bytes declared", piece.total),
+            ));
+        }
+        file.write_all(&block).await.map_err(disk)?;
+    }
+    file.flush().await.map_err(disk)
+}
+
+/// Under its own name only when it is what it was said to be; and if it is not, it is sent again whole.
+async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
+    let disk = |error: std::io::Error| Error::disk("keeping the output", &error);
+    let found = tokio::fs::metadata(&place.partial).await.map_err(disk)?.len();
+    if found != total {
+        return Err(Error::unprocessable(
+            "size_mismatch",
+            format!("{total} bytes were declared, and {found} came"),
+        ));
+    }
+    let hash = hash(&place.partial).await.map_err(disk)?;
+    if !hash.eq_ignore_ascii_case(declared) {
+        tokio::fs::remove_file(&place.partial).await.map_err(disk)?;
+        return Err(Error::unprocessable(
+            "hash_mismatch",
+            format!("what came has the SHA-256 {hash}, not {declared}"),
+        ));
+    }
+    if let Some(folder) = place.whole.parent() {
+        tokio::fs::create_dir_all(folder).await.map_err(disk)?;
+    }
+    tokio::fs::rename(&place.partial, &place.whole).await.map_err(disk)
+}
+
+pub(super) async fn hash(path: &Path) -> std::io::Result<String> {
+    let (mut file, mut digest, mut block) = (File::open(path).await?, Sha256::new(), vec![0; 256 << 10]);
+    loop {
+        match file.read(&mut block).await? {
+            0 => return Ok(hex::encode(digest.finalize())),
+            read => digest.update(&block[..read]),
+        }
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}

@@ -1,0 +1,121 @@
+//! Before a commit: every file is there, is what it was said to be, and is the only one; then they are kept.
+
+use super::outputs::hash;
+use crate::app::App;
+use crate::data::is_tame;
+use crate::problem::{Error, Result};
+use rules::ExecutionId;
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use wire::http::{CompleteRequest, Output};
+
+/// Moves what an execution brought to where others read it. Killed after that and before the commit, the same said again
+/// finds it there.
+pub async fn keep(app: &App, said: &CompleteRequest) -> Result<()> {
+    let execution = said.proof.execution();
+    check_result(execution, said)?;
+    if said.outputs.is_empty() {
+        return Ok(());
+    }
+    let kept = app.data.parts().folder(&execution.to_string());
+    if kept.is_dir() {
+        return check_files(&kept, &said.outputs).await;
+    }
+    let incoming = app.data.incoming(execution);
+    let _ = tokio::fs::remove_dir_all(incoming.join(".partial")).await;
+    check_files(&incoming, &said.outputs).await?;
+    let parts = app.data.parts();
+    let moved = tokio::task::spawn_blocking(move || parts.keep(execution, &incoming)).await;
+    let moved = moved.map_err(|error| Error::Internal(error.to_string()))?;
+    moved.map_err(|error| Error::disk("keeping what the worker made", &error))
+}
+
+pub async fn discard(app: &App, execution: ExecutionId) {
+    for folder in [app.data.incoming(execution), app.data.parts().folder(&execution.to_string())] {
+        if let Err(error) = files::remove(&folder) {
+            tracing::warn!(execution.id = %execution, "cannot remove {}: {error}; the janitor will", folder.display());
+        }
+    }
+}
+
+async fn check_files(folder: &Path, outputs: &[Output]) -> Result<()> {
+    for output in outputs {
+        let wrong =
+            |what: String| Error::unprocessable("output_mismatch", format!("{}: {what}", output.path));
+        if !is_tame(&output.path) {
+            return Err(wrong("no path for an output".into()));
+        }
+        let path = folder.join(&output.path);
+        let found = tokio::fs::metadata(&path).await.map_err(|_| wrong("was not uploaded".into()))?;
+        if found.len() != output.bytes {
+            return Err(wrong(format!("has {} bytes, not {}", found.len(), output.bytes)));
+        }
+        let hash = hash(&path).await.map_err(|error| Error::disk("reading the output", &error))?;
+        if !hash.eq_ignore_ascii_case(&output.sha256) {
+            return Err(wrong(format!("has the SHA-256 {hash}, not {}", output.sha256)));
+        }
+    }
+    let declared: BTreeSet<&str> = outputs.iter().map(|output| output.path.as_str()).collect();
+    let folder = folder.to_owned();
+    let listed = tokio::task::spawn_blocking(move || list(&folder, &folder)).await;
+    let listed = listed.map_err(|error| Error::Internal(error.to_string()))?;
+    let listed = listed.map_err(|error| Error::disk("listing the outputs", &error))?;
+    match listed.iter().find(|path| !declared.contains(path.as_str())) {
+        Some(more) => Err(Error::unprocessable(
+            "output_mismatch",
+            format!("{more} was uploaded and is not in the manifest"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn list(root: &Path, folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.extend(list(root, &entry.path())?);
+        } else {
+            let path = entry.path();
+            found.push(path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// A result may name only what its own execution made: whoever reads it opens what it names.
+fn check_result(execution: ExecutionId, said: &CompleteRequest) -> Result<()> {
+    let outputs: HashMap<&str, &Output> =
+        said.outputs.iter().map(|output| (output.path.as_str(), output)).collect();
+    let Some(result) = &said.result else { return Ok(()) };
+    let wrong = |what: String| Error::unprocessable("bad_result", what);
+    walk(result, &mut |object| {
+        if let Some(Value::String(named)) = object.get("execution")
+            && *named != execution.to_string()
+        {
+            return Err(wrong(format!("the result of {execution} names execution {named}")));
+        }
+        let (Some(Value::String(path)), Some(Value::String(sha256))) =
+            (object.get("path"), object.get("sha256"))
+        else {
+            return Ok(());
+        };
+        match outputs.get(path.as_str()) {
+            Some(output) if output.sha256.eq_ignore_ascii_case(sha256) => Ok(()),
+            Some(_) => Err(wrong(format!("{path}: the result and the manifest do not agree"))),
+            None => Err(wrong(format!("the result names {path}, which was not uploaded"))),
+        }
+    })
+}
+
+fn walk(value: &Value, look: &mut impl FnMut(&serde_json::Map<String, Value>) -> Result<()>) -> Result<()> {
+    match value {
+        Value::Array(values) => values.iter().try_for_each(|value| walk(value, look)),
+        Value::Object(object) => {
+            look(object)?;
+            object.values().try_for_each(|value| walk(value, look))
+        }
+        _ => Ok(()),
+    }
+}
