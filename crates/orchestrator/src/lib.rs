@@ -3,7 +3,7 @@
 //! | duty | when | file |
 //! | --- | --- | --- |
 //! | settle commits, release what is next, expand plans, retry, judge final errors | woken, and a poll behind | [`advance`] |
-//! | take back expired leases, notice silent workers | by the clock | [`recovery`] |
+//! | take back expired leases, notice silent workers and stragglers | by the clock | [`recovery`] |
 //! | deliver effects | woken, and a poll behind | [`effects`] |
 //! | archive, prune, prepare and drop history | now and then | [`housekeeping`] |
 //!
@@ -26,6 +26,13 @@ pub struct Options {
     pub poll: Duration,
     /// How often to look for expired leases. Default 1 s.
     pub recovery_interval: Duration,
+    /// How long after its start it takes nothing back: workers that could not reach a server meanwhile renew first, so that
+    /// a restart costs no work. Default 0.
+    pub grace: Duration,
+    /// The same for calling a worker offline. Default 0.
+    pub offline_grace: Duration,
+    /// How often to look for work that is far behind. Default 2 s.
+    pub hedge_interval: Duration,
     /// How often to look for silent workers. Default 60 s.
     pub offline_interval: Duration,
     /// How often to archive, prune and prepare partitions. Default 5 min.
@@ -46,6 +53,9 @@ impl Default for Options {
         Options {
             poll: Duration::from_millis(500),
             recovery_interval: Duration::from_secs(1),
+            grace: Duration::ZERO,
+            offline_grace: Duration::ZERO,
+            hedge_interval: Duration::from_secs(2),
             offline_interval: Duration::from_secs(60),
             housekeeping_interval: Duration::from_secs(300),
             archive_after: 30 * DAY,
@@ -67,6 +77,7 @@ pub async fn run(store: Store, options: Options, shutdown: CancellationToken) {
                 advance::run(&store, &options),
                 recovery::leases(&store, &options),
                 recovery::workers(&store, &options),
+                recovery::stragglers(&store, &options),
                 effects::run(&store, &options),
                 housekeeping::run(&store, &options),
             )

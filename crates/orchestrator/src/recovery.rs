@@ -7,6 +7,7 @@ use store::{Result, Store};
 const BATCH: i64 = 500;
 
 pub(crate) async fn leases(store: &Store, options: &Options) {
+    tokio::time::sleep(options.grace).await;
     repeat("take back expired leases", options.recovery_interval, None, || recover(store)).await;
 }
 
@@ -29,8 +30,21 @@ async fn recover(store: &Store) -> Result<Look> {
     }
 }
 
+/// Work that is far behind its fellows while workers are idle is begun a second time.
+pub(crate) async fn stragglers(store: &Store, options: &Options) {
+    repeat("look for stragglers", options.hedge_interval, None, || hedge(store)).await;
+}
+
+async fn hedge(store: &Store) -> Result<Look> {
+    for twin in store.hedge().await? {
+        tracing::info!(task.id = %twin, "began task {twin}, a second execution of a slow one");
+    }
+    Ok(Look::Idle)
+}
+
 /// A silent worker is only *said* to be offline: its leases expire by themselves.
 pub(crate) async fn workers(store: &Store, options: &Options) {
+    tokio::time::sleep(options.offline_grace).await;
     repeat("look for silent workers", options.offline_interval, None, || mark(store)).await;
 }
 

@@ -18,6 +18,7 @@
 pub mod backoff;
 pub mod execution;
 pub mod failure;
+pub mod hedge;
 pub mod id;
 pub mod job;
 pub mod lease;

@@ -80,6 +80,10 @@ pub struct Stage {
     /// The job goes on without it when it fails for good.
     #[serde(default)]
     pub optional: bool,
+    /// A task that is much slower than the others of its stage may be done a second time meanwhile, where a worker is
+    /// idle; the first to end counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hedge: bool,
     /// How long one execution may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u32>,

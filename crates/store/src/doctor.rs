@@ -112,7 +112,10 @@ FROM task t LEFT JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.st
         sql: "
 SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.tasks || ' tasks and has ' || coalesce(c.tasks, 0)
 FROM stage s
-LEFT JOIN (SELECT id / 1048576 AS job_id, stage, count(*) AS tasks FROM task GROUP BY id / 1048576, stage) c
+LEFT JOIN (
+    SELECT id / 1048576 AS job_id, stage, count(*) AS tasks FROM task
+    WHERE twin_of IS NULL GROUP BY id / 1048576, stage
+) c
     ON c.job_id = s.job_id AND c.stage = s.position
 WHERE s.tasks <> coalesce(c.tasks, 0)",
     },
@@ -124,7 +127,7 @@ SELECT s.job_id, 'stage ' || s.name || ' counts ' || s.open || ' open tasks of '
        || coalesce(c.settled, 0) || ' are settled'
 FROM stage s
 LEFT JOIN (
-    SELECT t.id / 1048576 AS job_id, t.stage, count(*) AS settled
+    SELECT t.id / 1048576 AS job_id, t.stage, count(DISTINCT t.segment) AS settled
     FROM task t JOIN execution e ON e.task_id = t.id AND e.status = 'DONE'
     GROUP BY t.id / 1048576, t.stage
 ) c ON c.job_id = s.job_id AND c.stage = s.position
@@ -151,7 +154,9 @@ SELECT t.id, 'is ' || t.state || ' in stage ' || s.name || CASE WHEN s.is_releas
 FROM task t
 JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
 JOIN job j ON j.id = s.job_id
-WHERE (NOT s.is_released AND t.state <> 'NEW') OR (s.is_released AND t.state = 'NEW' AND j.outcome IS NULL)",
+LEFT JOIN task w ON w.twin_of = t.id
+WHERE (NOT s.is_released AND t.state <> 'NEW')
+   OR (s.is_released AND t.state = 'NEW' AND j.outcome IS NULL AND t.twin_of IS NULL AND w.id IS NULL)",
     },
     Check {
         name: "an ended job has nothing READY, RUNNING or due",

@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
+use crate::hedge;
 use crate::job;
 use crate::moves::{Moves, Words};
 use crate::settle::{Ending, advance, end};
@@ -12,6 +13,7 @@ use crate::wake::Topic;
 use rules::job::Outcome;
 use rules::task::{Command, Next, State};
 use rules::{JobId, TaskId};
+use std::collections::HashSet;
 
 /// Tasks the orchestrator has to look at again: a backoff that is over, or a final error nobody has judged.
 const DUE: &str = "
@@ -65,8 +67,13 @@ impl Store {
         let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
         let mut moves = Moves::new(tx.now());
         let mut judged = Vec::new();
+        let twins = match hedge::is_possible(&stages) {
+            true => hedge::pairs(&mut tx, tasks.iter().map(|task| task.id)).await?.1,
+            false => HashSet::new(),
+        };
         for mut task in tasks {
-            if moves.make(&mut task, &Command::Judge, Words::default()).is_err() {
+            // A twin that fails changes nothing: the task it was to overtake goes on.
+            if moves.make(&mut task, &Command::Judge, Words::default()).is_err() || twins.contains(&task.id) {
                 continue;
             }
             let stages = stages.get_mut(&task.id.job());

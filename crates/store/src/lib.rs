@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`] |
 //! | a worker | [`claim`] (with `results`), [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
-//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`bury`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
+//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
 //!
 //! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
 //! task guards its executions until one is committed; from then on its job's does.
@@ -31,6 +31,7 @@ mod dialect;
 pub mod doctor;
 mod error;
 mod failpoint;
+pub mod hedge;
 pub mod history;
 pub mod hold;
 pub mod job;

@@ -4,6 +4,7 @@ use crate::Store;
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, again};
 use crate::error::Result;
+use crate::hedge::{self, Rivals};
 use crate::moves::{Moves, Words};
 use crate::settle::advance;
 use crate::stage::{self, StageRow};
@@ -14,7 +15,7 @@ use rules::{JobId, TaskId};
 
 const FAILED: &str = "
 SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
-WHERE id BETWEEN $1 AND $2 AND state = 'ERROR'
+WHERE id BETWEEN $1 AND $2 AND state = 'ERROR' AND twin_of IS NULL
 ORDER BY id
 FOR UPDATE";
 
@@ -51,7 +52,13 @@ impl Store {
             stage.forget_failures();
         }
         let released = stages.iter().filter(|stage| stage.is_released).flat_map(StageRow::task_ids);
-        for mut task in stage::new_tasks(&mut tx, released.collect()).await? {
+        let released: Vec<TaskId> = released.collect();
+        let rivals = match hedge::is_possible(&jobs) {
+            true => Rivals::of(&mut tx, released.iter().copied()).await?,
+            false => Rivals::default(),
+        };
+        let left = released.into_iter().filter(|task| !rivals.has_lost(*task));
+        for mut task in stage::new_tasks(&mut tx, left.collect()).await? {
             moves.make(&mut task, &Command::Advance, Words::default())?;
         }
         let now = tx.now();

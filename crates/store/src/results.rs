@@ -20,9 +20,12 @@ pub(crate) type Results = BTreeMap<String, Vec<Value>>;
 const STAGE: &str = "
 SELECT name, is_plan, first_task, tasks FROM stage WHERE job_id = $1 AND position = $2";
 
+/// Of a segment that was hedged, that of the first commit.
 const RESULTS: &str = "
-SELECT e.result FROM task t
+SELECT CASE WHEN e.committed_at IS NULL OR f.committed_at < e.committed_at THEN f.result ELSE e.result END FROM task t
 LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence AND e.committed_at IS NOT NULL
+LEFT JOIN task w ON w.twin_of = t.id
+LEFT JOIN execution f ON f.task_id = w.id AND f.fence = w.fence AND f.committed_at IS NOT NULL
 WHERE t.id BETWEEN $1 AND $2
 ORDER BY t.id";
 

@@ -5,6 +5,7 @@ use crate::Store;
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
+use crate::hedge::{self, Rivals};
 use crate::job::{self, JobRow};
 use crate::log::{self, NewLog};
 use crate::moves::{Moves, Words};
@@ -51,12 +52,19 @@ impl Store {
         let tasks = task::committed(&mut tx, ids).await?;
         let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
         let mut moves = Moves::new(tx.now());
+        let mut rivals = match hedge::is_possible(&stages) {
+            true => Rivals::of(&mut tx, tasks.iter().map(|(task, _)| task.id)).await?,
+            false => Rivals::default(),
+        };
         let mut settled = 0;
         for (mut task, result) in tasks {
             if moves.make(&mut task, &Command::Settle, Words::default()).is_err() {
                 continue;
             }
             settled += 1;
+            if !rivals.wins(task.id) {
+                continue;
+            }
             let (Some(job), Some(stages)) = (jobs.get(&task.id.job()), stages.get_mut(&task.id.job())) else {
                 continue;
             };
@@ -67,6 +75,7 @@ impl Store {
         stage::save(&mut tx, closed.values().flatten()).await?;
         let ended = advance(&mut tx, &mut open, &mut moves).await?;
         moves.save(&mut tx).await?;
+        rivals.withdraw(&mut tx, &jobs).await?;
         tx.commit().await?;
         Ok(Settled { found: found.len(), settled, ended, readied: moves.readied() })
     }

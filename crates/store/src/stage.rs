@@ -21,6 +21,7 @@ pub(crate) struct StageRow {
     pub expands: Option<i64>,
     pub lane_id: i64,
     pub is_optional: bool,
+    pub is_hedged: bool,
     pub is_expanded: bool,
     pub is_released: bool,
     /// Its tasks are this one and those that follow it; known once it is expanded.
@@ -35,7 +36,7 @@ pub(crate) type Stages = HashMap<JobId, Vec<StageRow>>;
 
 /// The job's lock guards them.
 const OF_JOBS: &str = "
-SELECT s.job_id, s.position, s.name, s.needs, s.expands, s.lane_id, s.is_optional, s.is_expanded,
+SELECT s.job_id, s.position, s.name, s.needs, s.expands, s.lane_id, s.is_optional, s.is_hedged, s.is_expanded,
        s.is_released, s.first_task, s.tasks, s.open, s.failed
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN stage s ON s.job_id = r.id

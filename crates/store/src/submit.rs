@@ -58,12 +58,12 @@ const TAKE_BACK: &str = "DELETE FROM job WHERE id = $1";
 
 const INSERT_STAGES: &str = "
 INSERT INTO stage (job_id, position, name, phase, kind, payload, effect, needs, reads, expands, is_plan,
-                   lane_id, is_optional, timeout_ms, stall_ms, is_expanded, is_released, first_task, tasks, open)
+                   lane_id, is_optional, timeout_ms, stall_ms, is_expanded, is_released, first_task, tasks, open, is_hedged)
 SELECT r.job_id, r.position, r.name, r.phase, r.kind, r.payload, r.effect, r.needs, r.reads, r.expands, r.is_plan,
-       r.lane_id, r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.first_task, r.tasks, r.tasks
+       r.lane_id, r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.first_task, r.tasks, r.tasks, r.is_hedged
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, name TEXT, phase TEXT, kind TEXT, payload TEXT,
      effect TEXT, needs TEXT, reads TEXT, expands BIGINT, is_plan BOOLEAN, lane_id BIGINT, is_optional BOOLEAN,
-     timeout_ms BIGINT, stall_ms BIGINT, is_expanded BOOLEAN, first_task BIGINT, tasks BIGINT)";
+     timeout_ms BIGINT, stall_ms BIGINT, is_expanded BOOLEAN, first_task BIGINT, tasks BIGINT, is_hedged BOOLEAN)";
 
 #[derive(Serialize)]
 struct StageInsert<'a> {
@@ -85,6 +85,7 @@ struct StageInsert<'a> {
     is_expanded: bool,
     first_task: Option<i64>,
     tasks: i64,
+    is_hedged: bool,
 }
 
 impl Store {
@@ -284,6 +285,7 @@ impl<'a> Added<'a> {
                 is_expanded: known.is_some(),
                 first_task: known.map(|_| next),
                 tasks,
+                is_hedged: written.hedge,
             });
             self.tasks.extend((0..tasks).map(|segment| NewTask {
                 id: next + segment,

@@ -36,3 +36,8 @@ CREATE TABLE caption (
     updated_at BIGINT NOT NULL,
     PRIMARY KEY (video_id, language)
 );
+
+-- A second task for the same segment, made when the first sits with a slow worker. The first commit of the two counts.
+ALTER TABLE task ADD COLUMN twin_of BIGINT;
+CREATE UNIQUE INDEX task_twin ON task (twin_of) WHERE twin_of IS NOT NULL;
+ALTER TABLE stage ADD COLUMN is_hedged BOOLEAN NOT NULL DEFAULT FALSE;

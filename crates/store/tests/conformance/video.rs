@@ -77,7 +77,7 @@ async fn a_slug_is_taken_once(world: &World) {
     let again = NewVideo { slug: "talk".into(), ..NewVideo::default() };
     let again = world.store.create_video(&again).await.unwrap_err();
 
-    assert_eq!(again.to_string(), "the slug `talk` is taken");
+    assert_eq!(again.to_string(), "the slug `talk` is taken; choose another");
 }
 
 async fn a_video_follows_its_job(world: &World) {

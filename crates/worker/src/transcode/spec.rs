@@ -56,7 +56,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
             reads: names(["probe"]),
             ..stage("plan", Phase::Planning, value(&Plan { settings: order.settings.clone() })?)
         },
-        Stage { requires: encoders.collect(), ..pieces("encode") },
+        Stage { requires: encoders.collect(), hedge: true, ..pieces("encode") },
         pieces("audio"),
         Stage { optional: true, ..pieces("subtitles") },
         Stage { optional: true, ..pieces("thumbnails") },
@@ -103,6 +103,7 @@ fn stage(kind: &str, phase: Phase, with: Value) -> Stage {
         requires: Vec::new(),
         prefer_gpu: false,
         optional: false,
+        hedge: false,
         timeout_ms: None,
         stall_ms: None,
         effect: None,

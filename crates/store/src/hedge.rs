@@ -1,0 +1,217 @@
+//! Hedging: a second task, a *twin*, for a segment whose first sits with a slow worker while others are idle. To the rules
+//! a twin is a task like any other; what makes the two one segment is here, and in settling: the first commit counts, and
+//! the other of the two is withdrawn, which its worker learns with its next word.
+
+use crate::Store;
+use crate::db::{Step, Tx, again};
+use crate::error::Result;
+use crate::job;
+use crate::lane;
+use crate::log::{self, Level, NewLog};
+use crate::moves::{Moves, Words};
+use crate::stage::Stages;
+use crate::task::{self, Busy};
+use crate::wake::Topic;
+use rules::hedge::Straggler;
+use rules::placement::Capabilities;
+use rules::task::{Command, State};
+use rules::{JobId, Millis, TaskId};
+use std::collections::{HashMap, HashSet};
+
+/// The last of their stages: nothing of it waits, and none has a twin yet.
+const STRAGGLERS: &str = "
+SELECT e.task_id, e.worker_id, e.started_at, e.permille, t.lane_id, s.first_task, s.tasks
+FROM execution e
+JOIN task t ON t.id = e.task_id AND t.fence = e.fence
+JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
+WHERE e.finished_at IS NULL AND e.status = 'IN_PROGRESS' AND s.is_hedged AND t.twin_of IS NULL
+  AND NOT EXISTS (SELECT 1 FROM task w WHERE w.twin_of = t.id)
+  AND NOT EXISTS (
+      SELECT 1 FROM task q
+      WHERE q.id BETWEEN s.first_task AND s.first_task + s.tasks - 1 AND q.state IN ('NEW', 'READY')
+  )
+ORDER BY e.started_at LIMIT 100";
+
+const IDLE: &str = "SELECT id, capabilities FROM worker WHERE status = 'idle' AND last_heartbeat > $1";
+
+const TIMES: &str = "
+SELECT wall_ms FROM execution
+WHERE task_id BETWEEN $1 AND $2 AND committed_at IS NOT NULL AND wall_ms IS NOT NULL
+ORDER BY wall_ms";
+
+const NEXT: &str = "SELECT max(id) + 1 FROM task WHERE id BETWEEN $1 AND $2";
+
+const MAKE: &str = "
+INSERT INTO task (id, stage, segment, state, lane_id, priority, fence, attempts, max_attempts, updated_at, twin_of)
+SELECT $1, stage, segment, 'NEW', lane_id, priority, 0, 0, 1, $2, id FROM task WHERE id = $3";
+
+const COPY_INPUT: &str =
+    "INSERT INTO task_input (task_id, input) SELECT $1, input FROM task_input WHERE task_id = $2";
+
+const PAIRS: &str = "
+SELECT t.id, t.twin_of
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN task t ON t.twin_of = r.id OR (t.id = r.id AND t.twin_of IS NOT NULL)";
+
+const SETTLED: &str = "
+SELECT e.task_id
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN execution e ON e.task_id = r.id AND e.status = 'DONE'";
+
+type Row = (i64, String, Option<i64>, Option<i64>, i64, i64, i64);
+
+impl Store {
+    /// Makes twins for stragglers, no more than there are idle workers for them; which.
+    pub async fn hedge(&self) -> Result<Vec<TaskId>> {
+        let mut read = self.db.look().await?;
+        let rows: Vec<Row> = read.query(STRAGGLERS).all().await?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let since = read.now() - self.options.heartbeat_interval - self.options.heartbeat_interval;
+        let idle: Vec<(String, String)> = read.query(IDLE).bind(since).all().await?;
+        let mut idle: Vec<(String, Capabilities)> =
+            idle.into_iter().filter_map(|(id, able)| Some((id, able.parse().ok()?))).collect();
+        let mut worthwhile = Vec::new();
+        for row in rows {
+            if let Some(helper) = helper_for(&mut read, &row, &idle).await?
+                && is_slow(&mut read, &row).await?
+            {
+                idle.remove(helper);
+                worthwhile.push(TaskId(row.0));
+            }
+        }
+        drop(read);
+        self.make_twins(worthwhile).await
+    }
+
+    async fn make_twins(&self, of: Vec<TaskId>) -> Result<Vec<TaskId>> {
+        let mut made = Vec::new();
+        for task in of {
+            made.extend(again(|| self.make_twin(task)).await?);
+        }
+        if !made.is_empty() {
+            self.wake.up(Topic::Ready);
+        }
+        Ok(made)
+    }
+
+    async fn make_twin(&self, of: TaskId) -> Result<Option<TaskId>> {
+        let mut tx = self.db.write(Step::Hedge).await?;
+        let job = job::lock_one(&mut tx, of.job(), None).await?;
+        let original = task::lock(&mut tx, [of], Busy::Wait).await?.pop();
+        let is_running = original.is_some_and(|it| matches!(it.task.state, State::Running { .. }));
+        let (has_twin, _) = pairs(&mut tx, [of]).await?;
+        if !job.is_open() || !is_running || !has_twin.is_empty() {
+            return Ok(None);
+        }
+        let (first, last) = TaskId::range(of.job());
+        let (next,): (i64,) = tx.query(NEXT).bind(first).bind(last).one().await?;
+        let now = tx.now();
+        tx.query(MAKE).bind(next).bind(now).bind(of).execute().await?;
+        tx.query(COPY_INPUT).bind(next).bind(of).execute().await?;
+        let mut moves = Moves::new(now);
+        let note = format!("a second execution of task {of}, which is slow");
+        for mut twin in task::lock(&mut tx, [TaskId(next)], Busy::Wait).await? {
+            moves.make(
+                &mut twin,
+                &Command::Advance,
+                Words { note: Some(note.clone()), ..Words::default() },
+            )?;
+        }
+        moves.save(&mut tx).await?;
+        log::insert(&mut tx, &[NewLog::of_task(of, Level::Info, format!("task {} is {note}", TaskId(next)))])
+            .await?;
+        tx.commit().await?;
+        Ok(Some(TaskId(next)))
+    }
+}
+
+/// An idle worker, not the slow one itself, that could do it.
+async fn helper_for(tx: &mut Tx, row: &Row, idle: &[(String, Capabilities)]) -> Result<Option<usize>> {
+    if idle.is_empty() {
+        return Ok(None);
+    }
+    let lane = lane::asks(tx, row.4).await?;
+    Ok(idle.iter().position(|(id, able)| *id != row.1 && able.satisfy(&lane.asks)))
+}
+
+async fn is_slow(tx: &mut Tx, &(_, _, started, permille, _, first, tasks): &Row) -> Result<bool> {
+    let times: Vec<(i64,)> = tx.query(TIMES).bind(first).bind(first + tasks - 1).all().await?;
+    // Of a stage of which nothing is done yet, nobody knows what is slow.
+    let (Some((median,)), Some(started)) = (times.get(times.len() / 2), started) else { return Ok(false) };
+    let straggler = Straggler {
+        running: tx.now() - Millis(started),
+        permille: permille.and_then(|permille| u16::try_from(permille).ok()),
+        median: Millis(*median),
+    };
+    Ok(straggler.is_worth_hedging())
+}
+
+/// The other of two that are one segment, by each of them; and which of all are twins.
+pub(crate) async fn pairs(
+    tx: &mut Tx,
+    tasks: impl IntoIterator<Item = TaskId>,
+) -> Result<(HashMap<TaskId, TaskId>, HashSet<TaskId>)> {
+    let rows: Vec<(i64, i64)> = tx.query(PAIRS).ids(tasks.into_iter().map(|task| task.0)).all().await?;
+    let twins = rows.iter().map(|(twin, _)| TaskId(*twin)).collect();
+    let both = |(twin, of): (i64, i64)| [(TaskId(twin), TaskId(of)), (TaskId(of), TaskId(twin))];
+    Ok((rows.into_iter().flat_map(both).collect(), twins))
+}
+
+/// Whether any of these stages may have twins at all: few have, and the others are not asked about.
+pub(crate) fn is_possible(stages: &Stages) -> bool {
+    stages.values().flatten().any(|stage| stage.is_hedged)
+}
+
+/// Segments that several tasks stand for, while they are settled.
+#[derive(Default)]
+pub(crate) struct Rivals {
+    other: HashMap<TaskId, TaskId>,
+    /// Of these the segment has been counted.
+    counted: HashSet<TaskId>,
+    losers: Vec<TaskId>,
+}
+
+impl Rivals {
+    pub async fn of(tx: &mut Tx, tasks: impl IntoIterator<Item = TaskId>) -> Result<Self> {
+        let (other, _) = pairs(tx, tasks).await?;
+        let settled: Vec<(i64,)> = match other.len() {
+            0 => Vec::new(),
+            _ => tx.query(SETTLED).ids(other.keys().map(|task| task.0)).all().await?,
+        };
+        Ok(Rivals {
+            other,
+            counted: settled.into_iter().map(|(id,)| TaskId(id)).collect(),
+            losers: Vec::new(),
+        })
+    }
+
+    /// Whether this settled task is the one that counts for its segment.
+    pub fn wins(&mut self, task: TaskId) -> bool {
+        let Some(&other) = self.other.get(&task) else { return true };
+        if self.has_lost(task) {
+            return false;
+        }
+        self.counted.insert(task);
+        self.losers.push(other);
+        true
+    }
+
+    /// Whether the other of its segment has been counted.
+    pub fn has_lost(&self, task: TaskId) -> bool {
+        self.other.get(&task).is_some_and(|other| self.counted.contains(other))
+    }
+
+    /// Stops what runs or waits of the losers. One that has committed too is settled in its turn, and counts nothing.
+    pub async fn withdraw(&self, tx: &mut Tx, job_ids: &HashMap<JobId, job::JobRow>) -> Result<()> {
+        let losers = self.losers.iter().copied().filter(|task| job_ids.contains_key(&task.job()));
+        let mut moves = Moves::new(tx.now());
+        for mut task in task::lock(tx, losers, Busy::Wait).await? {
+            let note = Some("another execution of the same segment was faster".into());
+            // Refused where there is nothing to stop.
+            let _ = moves.make(&mut task, &Command::Withdraw, Words { note, ..Words::default() });
+        }
+        moves.save(tx).await
+    }
+}

@@ -1,0 +1,151 @@
+//! Twins: a second task for a slow segment; the first commit of the two counts.
+
+use crate::shop::{commit_of, heartbeat, spec};
+use crate::world::World;
+use rules::job::State;
+use rules::task::Refusal;
+use rules::{JobId, TaskId, WorkerId, failure};
+use serde_json::json;
+use wire::{Answer, Assignment, Commit, Usage};
+
+on_both_engines![
+    a_straggler_gets_a_twin_when_a_worker_is_idle,
+    the_twin_that_is_first_counts_and_the_straggler_is_told_to_stop,
+    the_straggler_that_is_first_counts_and_the_twin_is_told_to_stop,
+    of_two_commits_the_first_counts_and_the_segment_is_counted_once,
+    a_twin_that_fails_changes_nothing,
+    no_twin_without_an_idle_worker_or_while_others_wait,
+    a_job_that_is_tried_again_does_not_repeat_what_a_twin_has_done,
+];
+
+/// Three segments of which two took a second each, and a third that has been running for a minute with a slow worker.
+struct Scene {
+    job: JobId,
+    slow: WorkerId,
+    idle: WorkerId,
+    held: Assignment,
+}
+
+async fn scene(world: &World) -> Scene {
+    let (slow, idle) = (world.worker("noop").await, world.worker("noop").await);
+    let stages = json!([
+        { "name": "encode", "kind": "noop", "segments": 3, "hedge": true },
+        { "name": "package", "kind": "noop", "needs": ["encode"], "reads": ["encode"] },
+    ]);
+    let job = world.submit(spec(stages, json!({}))).await;
+    let claimed = world.store.claim(slow, 3).await.unwrap();
+    for (n, quick) in claimed[..2].iter().enumerate() {
+        let usage = Usage { wall_ms: 1000, ..Usage::default() };
+        world.say(Commit { usage, result: Some(json!(n)), ..commit_of(quick.proof) }).await;
+    }
+    world.progress(&claimed[2], 1).await;
+    world.orchestrate().await;
+    world.turn(50_000);
+    world.progress(&claimed[2], 2).await;
+    world.store.heartbeat(&heartbeat(idle)).await.unwrap();
+    Scene { job, slow, idle, held: claimed[2].clone() }
+}
+
+async fn hedged(world: &World, scene: &Scene) -> Assignment {
+    assert_eq!(world.store.hedge().await.unwrap().len(), 1);
+    world.claim(scene.idle).await
+}
+
+/// What the next stage is given.
+async fn handed_on(world: &World, scene: &Scene) -> Vec<serde_json::Value> {
+    world.orchestrate().await;
+    let package = world.claim(scene.idle).await;
+    assert_eq!(world.commit(&package).await, Answer::Accepted);
+    world.orchestrate().await;
+    assert!(world.is(scene.job, State::Completed).await);
+    package.results["encode"].clone()
+}
+
+async fn a_straggler_gets_a_twin_when_a_worker_is_idle(world: &World) {
+    let scene = scene(world).await;
+
+    let twin = hedged(world, &scene).await;
+
+    assert_ne!(twin.proof.task, scene.held.proof.task);
+    assert_eq!((twin.segment, &twin.stage), (scene.held.segment, &scene.held.stage));
+    assert!(world.store.hedge().await.unwrap().is_empty(), "one is enough");
+    let _ = scene.slow;
+}
+
+async fn the_twin_that_is_first_counts_and_the_straggler_is_told_to_stop(world: &World) {
+    let scene = scene(world).await;
+    let twin = hedged(world, &scene).await;
+
+    assert_eq!(world.commit_with(&twin, json!("twin")).await, Answer::Accepted);
+    world.orchestrate().await;
+
+    assert_eq!(world.renew(&scene.held, 3).await, Answer::Refused(Refusal::NotRunning));
+    assert_eq!(world.commit_with(&scene.held, json!("late")).await, Answer::Refused(Refusal::NotRunning));
+    assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("twin")]);
+}
+
+async fn the_straggler_that_is_first_counts_and_the_twin_is_told_to_stop(world: &World) {
+    let scene = scene(world).await;
+    let twin = hedged(world, &scene).await;
+
+    assert_eq!(world.commit_with(&scene.held, json!("slow")).await, Answer::Accepted);
+    world.orchestrate().await;
+
+    assert_eq!(world.commit_with(&twin, json!("late")).await, Answer::Refused(Refusal::NotRunning));
+    assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("slow")]);
+}
+
+async fn of_two_commits_the_first_counts_and_the_segment_is_counted_once(world: &World) {
+    let scene = scene(world).await;
+    let twin = hedged(world, &scene).await;
+
+    assert_eq!(world.commit_with(&twin, json!("twin")).await, Answer::Accepted);
+    world.turn(5);
+    assert_eq!(world.commit_with(&scene.held, json!("second")).await, Answer::Accepted);
+
+    assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("twin")]);
+}
+
+async fn a_twin_that_fails_changes_nothing(world: &World) {
+    let scene = scene(world).await;
+    let twin = hedged(world, &scene).await;
+
+    assert_eq!(world.fail(&twin, failure::Kind::Permanent).await, Answer::Accepted);
+    world.orchestrate().await;
+
+    assert!(!world.state(scene.job).await.is_final());
+    assert_eq!(world.commit_with(&scene.held, json!("slow")).await, Answer::Accepted);
+    assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("slow")]);
+}
+
+async fn no_twin_without_an_idle_worker_or_while_others_wait(world: &World) {
+    let scene = scene(world).await;
+    let busy = wire::Heartbeat { running: 1, ..heartbeat(scene.idle) };
+    world.store.heartbeat(&busy).await.unwrap();
+    assert!(world.store.hedge().await.unwrap().is_empty(), "nobody is idle");
+    world.store.heartbeat(&heartbeat(scene.idle)).await.unwrap();
+
+    // Given back, it waits: whoever is idle can have it at once.
+    world.fail(&scene.held, failure::Kind::Drained).await;
+    world.orchestrate().await;
+
+    assert!(world.store.hedge().await.unwrap().is_empty());
+}
+
+async fn a_job_that_is_tried_again_does_not_repeat_what_a_twin_has_done(world: &World) {
+    let scene = scene(world).await;
+    let twin = hedged(world, &scene).await;
+    world.commit_with(&twin, json!("twin")).await;
+    world.orchestrate().await;
+    let package = world.claim(scene.idle).await;
+    world.fail(&package, failure::Kind::Permanent).await;
+    world.orchestrate().await;
+    assert!(world.is(scene.job, State::Failed).await);
+
+    world.store.retry_job(scene.job, None).await.unwrap();
+
+    let states: Vec<(TaskId, String)> =
+        world.tasks(scene.job).await.into_iter().map(|task| (task.id, task.state)).collect();
+    assert!(states.contains(&(scene.held.proof.task, "NEW".into())), "{states:?}");
+    assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("twin")]);
+}
