@@ -2,7 +2,7 @@
 
 use crate::manifest::{Presentation, Shape, Sound, Track};
 use crate::playlist::{self, Micros, uri};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Players begin with the variant that stands first; Apple asks for one of about this rate.
 const FIRST_BITS_PER_SECOND: u64 = 2_000_000;
@@ -11,14 +11,24 @@ const SUBTITLES_GROUP: &str = "subtitles";
 
 /// Writes the playlist for a folder from which `prefix`, such as `g3/` or nothing, leads to the tracks.
 pub fn master(of: &Presentation, prefix: &str) -> String {
-    let list = List { of, prefix };
-    let head = "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n";
-    [head.to_owned(), list.sounds(), list.subtitles(), list.variants(), list.i_frames()].concat()
+    let list = List { of, prefix, caps: &BTreeMap::new() };
+    [HEAD.to_owned(), list.sounds(), list.subtitles(), list.variants(), list.i_frames()].concat()
 }
+
+/// As [`master`], for tracks that are still being made: what they will need at most is not measured but known, in bits
+/// per second, by their names.
+pub fn early(of: &Presentation, prefix: &str, caps: &BTreeMap<String, u64>) -> String {
+    let list = List { of, prefix, caps };
+    [HEAD.to_owned(), list.sounds(), list.variants()].concat()
+}
+
+const HEAD: &str = "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n";
 
 struct List<'a> {
     of: &'a Presentation,
     prefix: &'a str,
+    /// What a track may need at most, where that is not to be measured.
+    caps: &'a BTreeMap<String, u64>,
 }
 
 impl<'a> List<'a> {
@@ -75,13 +85,18 @@ impl<'a> List<'a> {
         let sound = self.of.audio.iter().map(|sound| Rate::of(&sound.track)).fold(Rate::default(), Rate::max);
         let mut variants: Vec<(&Track, Rate)> = match &self.of.video[..] {
             [] => default_sound(&self.of.audio).map(|default| (&default.track, sound)).into_iter().collect(),
-            video => video.iter().map(|track| (track, Rate::of(track).plus(sound))).collect(),
+            video => video.iter().map(|track| (track, self.rate(track).plus(sound))).collect(),
         };
         variants.sort_by_key(|(_, rate)| rate.peak);
         if let Some(first) = first_of(&variants) {
             variants[..=first].rotate_right(1);
         }
         variants.into_iter().map(|(track, rate)| self.variant(track, rate)).collect()
+    }
+
+    fn rate(&self, track: &Track) -> Rate {
+        let (rate, cap) = (Rate::of(track), self.caps.get(&track.name).copied().unwrap_or(0));
+        Rate { peak: rate.peak.max(cap), ..rate }
     }
 
     fn variant(&self, track: &Track, rate: Rate) -> String {

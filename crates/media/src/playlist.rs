@@ -10,16 +10,35 @@ pub const I_FRAMES: &str = "iframes.m3u8";
 
 /// Lists the segments of a track that is complete.
 pub fn media(track: &Track) -> String {
+    let durations = durations(track);
+    let out = head(&durations, "#EXT-X-INDEPENDENT-SEGMENTS\n");
+    segments(out, track, &durations) + "#EXT-X-ENDLIST\n"
+}
+
+/// Lists the segments that are there of a track that is still being made: whoever plays it asks again for more.
+/// `longest` is the length of a whole segment, in seconds, for that may not change later.
+pub fn event(track: &Track, longest: f64, is_complete: bool) -> String {
+    let durations = durations(track);
+    let target = target_duration(durations.iter().copied()).max(longest.round().max(1.0) as u64);
+    let head = format!(
+        "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:{target}\n#EXT-X-MEDIA-SEQUENCE:0\n\
+         #EXT-X-PLAYLIST-TYPE:EVENT\n#EXT-X-INDEPENDENT-SEGMENTS\n"
+    );
+    segments(head, track, &durations) + if is_complete { "#EXT-X-ENDLIST\n" } else { "" }
+}
+
+fn durations(track: &Track) -> Vec<Micros> {
     let times = track.segments.iter().map(|segment| (segment.start, segment.start + segment.duration));
-    let durations: Vec<Micros> =
-        times.map(|(start, end)| Micros::between(start, end, track.timescale)).collect();
-    let mut out = head(&durations, "#EXT-X-INDEPENDENT-SEGMENTS\n");
+    times.map(|(start, end)| Micros::between(start, end, track.timescale)).collect()
+}
+
+fn segments(mut out: String, track: &Track, durations: &[Micros]) -> String {
     let mut map = Map::default();
     for (segment, duration) in track.segments.iter().zip(durations) {
         map.write(&mut out, track, segment);
-        entry(&mut out, duration, None, file_name(&segment.file));
+        entry(&mut out, *duration, None, file_name(&segment.file));
     }
-    out + "#EXT-X-ENDLIST\n"
+    out
 }
 
 /// Lists the key frames of a track of picture, each until the next: for fast forward and for seeking with pictures.
