@@ -96,6 +96,10 @@ settings! {
     #[arg(long, env = "VODMILL_ADMIN_SECRET", global = true, value_name = "SECRET", hide_env_values = true, hide_short_help = true)]
     admin_secret: String,
 
+    /// A folder in which every file becomes a video. Default: none
+    #[arg(long, env = "VODMILL_WATCH_FOLDER", global = true, value_name = "FOLDER", hide_short_help = true)]
+    watch_folder: PathBuf,
+
     /// The largest video the server takes, in gigabytes. Default: 20
     #[arg(long, env = "VODMILL_MAX_UPLOAD_GB", global = true, value_name = "GB", hide_short_help = true)]
     max_upload_gb: f64,
@@ -103,6 +107,10 @@ settings! {
     /// A deleted video is removed for good after so many days. Default: 30
     #[arg(long, env = "VODMILL_RETENTION_DAYS", global = true, value_name = "DAYS", hide_short_help = true)]
     retention_days: f64,
+
+    /// How often files that nobody needs are removed, in seconds. Default: 60
+    #[arg(long, env = "VODMILL_JANITOR_INTERVAL", global = true, value_name = "SECONDS", hide_short_help = true)]
+    janitor_interval: f64,
 
     /// An encoder that makes no frame for so many seconds is killed and its task tried again. Default: 60
     #[arg(long, env = "VODMILL_ENCODER_STALL_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
@@ -196,8 +204,10 @@ impl Settings {
         Ok(server::Options {
             max_upload_bytes: gigabytes.map_or(default.max_upload_bytes, |bytes| bytes.0.unsigned_abs()),
             retention: span(self.retention_days, 86_400.0, "retention_days", default.retention)?,
+            janitor_interval: span(self.janitor_interval, 1.0, "janitor_interval", default.janitor_interval)?,
             stall: span(self.encoder_stall_seconds, 1.0, "encoder_stall_seconds", default.stall)?,
             max_attempts: self.max_retry_attempts.unwrap_or(default.max_attempts),
+            watch_folder: self.watch_folder.clone(),
             ..default
         })
     }

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+// The types differ from system to system.
+#[allow(clippy::unnecessary_cast)]
 /// All of it, and what is left for us, in bytes.
 pub fn space(folder: &Path) -> io::Result<(u64, u64)> {
     let path = CString::new(folder.as_os_str().as_bytes())?;

@@ -3,12 +3,13 @@
 use crate::data::Data;
 use crate::ingest::Ingest;
 use crate::secret::AdminSecret;
-use crate::{api, health, janitor, openapi, playback, problem, request_id, worker};
+use crate::{api, cors, drain, health, janitor, openapi, playback, problem, request_id, watch, worker};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Store, StoreDesk};
@@ -17,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
-use tower_http::cors::{Any, CorsLayer};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -39,6 +39,8 @@ pub struct Options {
     pub max_attempts: u32,
     /// An encoder that makes no frame for so long is killed, and its task tried again. Default 60 s.
     pub stall: Duration,
+    /// What is put there becomes a video. Default: none.
+    pub watch_folder: Option<PathBuf>,
     /// Into how many chunks at least a video is cut, so that as many encoders can share it. Default 8.
     pub parallel: u32,
 }
@@ -56,6 +58,7 @@ impl Default for Options {
             janitor_interval: Duration::from_secs(60),
             max_attempts: 3,
             stall: Duration::from_secs(60),
+            watch_folder: None,
             parallel: 8,
         }
     }
@@ -92,14 +95,18 @@ impl App {
 
 /// Serves until `shutdown`; then lets what was asked be answered, for a while.
 pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
-    let janitor = tokio::spawn(janitor::run(app.clone()));
+    let mut beside = tokio::task::JoinSet::new();
+    beside.spawn(janitor::run(app.clone()));
+    if let Some(folder) = app.options.watch_folder.clone() {
+        beside.spawn(watch::run(app.clone(), folder));
+    }
     let ending = app.ending.clone();
     let served = axum::serve(listener, router(app)).with_graceful_shutdown(async move {
         shutdown.cancelled().await;
         ending.cancel();
     });
     let served = served.await;
-    janitor.abort();
+    beside.shutdown().await;
     served
 }
 
@@ -118,9 +125,10 @@ pub(crate) fn router(app: App) -> Router {
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .layer(CompressionLayer::new().gzip(true).compress_when(worth_compressing()))
-        .layer(cors())
         .layer(CatchPanicLayer::custom(broke_down))
+        .layer(middleware::from_fn(cors::open))
         .layer(middleware::from_fn(request_id::give))
+        .layer(middleware::from_fn(drain::politely))
         .with_state(app)
 }
 
@@ -132,15 +140,6 @@ fn worth_compressing() -> impl Predicate {
         .and(NotForContentType::IMAGES)
         .and(NotForContentType::new("application/octet-stream"))
         .and(NotForContentType::SSE)
-}
-
-/// Players run on pages of other sites. Nothing here is decided by a cookie.
-fn cors() -> CorsLayer {
-    CorsLayer::new()
-        .allow_origin(Any)
-        .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-        .allow_headers(Any)
-        .expose_headers(Any)
 }
 
 async fn in_time(

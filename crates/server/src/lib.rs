@@ -16,7 +16,9 @@ pub mod api;
 mod app;
 mod auth;
 mod body;
+mod cors;
 mod data;
+mod drain;
 mod health;
 mod ingest;
 mod janitor;
@@ -27,6 +29,7 @@ mod problem;
 mod ranged;
 mod request_id;
 mod secret;
+mod watch;
 mod worker;
 
 pub use app::{App, Options, run};

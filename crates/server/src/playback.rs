@@ -11,10 +11,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
+use rules::GenerationId;
 use sha2::{Digest, Sha256};
 use store::catalogue::Entry;
 
 mod captions;
+mod early;
 mod kind;
 
 /// Generations are never written twice under one name.
@@ -28,6 +30,7 @@ pub fn routes() -> Router<App> {
     Router::new()
         .route("/videos/{slug}/{file}", get(index))
         .route("/videos/{slug}/captions/{file}", get(captions::serve))
+        .route("/videos/{slug}/early/{job}/{track}/{file}", get(early::serve))
         .route("/videos/{slug}/{generation}/{*path}", get(file))
         .route("/watch/{slug}", get(watch))
         .route("/assets/hls.js", get(player))
@@ -50,14 +53,11 @@ async fn index(
     headers: HeaderMap,
 ) -> Result<Response<Body>> {
     let video = shown(&app, &slug).await?;
-    let generation = video.generation.ok_or(Error::NotFound("stream: the video is not ready yet"))?;
-    let manifest = app.store.generation(generation).await?.manifest;
-    let indexes = manifest["indexes"].as_array().into_iter().flatten();
-    let mut text = indexes
-        .filter(|index| index["name"] == file.as_str())
-        .find_map(|index| index["text"].as_str())
-        .ok_or(Error::NotFound("file of this video"))?
-        .to_owned();
+    let mut text = match video.generation {
+        Some(generation) => published(&app, generation, &file).await?,
+        None if file == "master.m3u8" => early::playlist_of(&app, &video).await?,
+        None => return Err(Error::NotFound("stream: the video is not ready yet")),
+    };
     if file == "master.m3u8" {
         text = captions::add(&text, &app.store.captions(video.id).await?);
     }
@@ -72,6 +72,14 @@ async fn index(
         _ => (StatusCode::OK, Body::from(text)),
     };
     response.status(status).body(body).map_err(|error| Error::Internal(error.to_string()))
+}
+
+async fn published(app: &App, generation: GenerationId, file: &str) -> Result<String> {
+    let manifest = app.store.generation(generation).await?.manifest;
+    let mut indexes =
+        manifest["indexes"].as_array().into_iter().flatten().filter(|index| index["name"] == file);
+    let text = indexes.find_map(|index| index["text"].as_str());
+    text.map(str::to_owned).ok_or(Error::NotFound("file of this video"))
 }
 
 async fn file(

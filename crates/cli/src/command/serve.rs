@@ -131,6 +131,8 @@ fn orchestrate(
     store: &Store,
 ) -> anyhow::Result<(CancellationToken, tokio::task::JoinHandle<()>)> {
     let ending = CancellationToken::new();
-    let options = settings.orchestrator_options()?;
+    let mut options = settings.orchestrator_options()?;
+    options.grace = duration(store.options().lease);
+    options.offline_grace = duration(store.options().heartbeat_interval) * 2;
     Ok((ending.clone(), tokio::spawn(orchestrator::run(store.clone(), options, ending))))
 }

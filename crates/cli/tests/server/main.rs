@@ -1,0 +1,12 @@
+//! `vodmill serve` as a process, spoken to over real HTTP, on both engines.
+
+#![allow(clippy::unwrap_used)]
+
+mod auth;
+mod house;
+mod playback;
+mod protocol;
+#[path = "../support/mod.rs"]
+mod support;
+mod uploads;
+mod videos;

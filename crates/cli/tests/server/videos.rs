@@ -1,0 +1,189 @@
+//! Videos are listed, deleted and restored, made again and rolled back; and play all the while.
+
+use crate::house::{House, good, problem};
+use crate::on_both_engines;
+use crate::support::Engine;
+use serde_json::json;
+
+on_both_engines![
+    a_video_made_again_plays_throughout_and_can_be_rolled_back,
+    a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged,
+    videos_are_found_page_by_page_and_by_their_names,
+    mistakes_are_answered_with_problems,
+    everything_is_there_after_the_server_was_killed_in_the_middle,
+];
+
+fn a_video_made_again_plays_throughout_and_can_be_rolled_back(engine: Engine) {
+    let house = House::new(engine);
+    let file = house.sample("a.mp4", 4);
+    house.upload(&file, "slug=talk");
+    house.video_is(1, "ready");
+    let play = || {
+        let master = house.anyone("GET", "/videos/talk/master.m3u8").send().unwrap().text().unwrap();
+        let variant = master
+            .lines()
+            .find(|line| line.ends_with("index.m3u8") && !line.starts_with('#'))
+            .unwrap()
+            .to_owned();
+        assert_eq!(
+            house.anyone("GET", &format!("/videos/talk/{variant}")).send().unwrap().status(),
+            200,
+            "{variant}"
+        );
+        master
+    };
+    let first = play();
+
+    let job = house.post("/api/videos/1/retranscode", json!({ "settings": { "mp4": true } }))["job"].clone();
+    crate::support::until("the job ends", || {
+        play();
+        assert_eq!(house.get("/api/videos/1")["state"], "ready");
+        house.get(&format!("/api/jobs/{job}"))["state"] == "completed"
+    });
+    let second = play();
+    let generations = house.get("/api/videos/1")["generations"].clone();
+    good(
+        house
+            .admin("POST", "/api/videos/1/rollback")
+            .json(&json!({ "generation": generations[1]["id"] }))
+            .send()
+            .unwrap(),
+    );
+
+    assert_ne!(first, second);
+    assert_eq!(play(), first);
+    let again = house
+        .admin("POST", "/api/videos/1/rollback")
+        .json(&json!({ "generation": generations[1]["id"] }))
+        .send()
+        .unwrap();
+    problem(again, 409, "refused");
+    let unknown = house
+        .admin("POST", "/api/videos/1/retranscode")
+        .json(&json!({ "qualities": ["8K"] }))
+        .send()
+        .unwrap();
+    problem(unknown, 422, "unknown_quality");
+    house.is_healthy();
+}
+
+fn a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged(engine: Engine) {
+    let mut house = House::new(engine);
+    let file = house.sample("a.mp4", 4);
+    house.upload(&file, "slug=talk");
+    house.video_is(1, "ready");
+    let plays =
+        |house: &House| house.anyone("GET", "/videos/talk/master.m3u8").send().unwrap().status() == 200;
+
+    assert_eq!(house.admin("DELETE", "/api/videos/talk").send().unwrap().status(), 204);
+    assert!(!plays(&house));
+    assert_eq!(house.get("/api/videos")["items"].as_array().unwrap().len(), 0);
+    assert_eq!(house.get("/api/videos?deleted=true")["items"].as_array().unwrap().len(), 1);
+    house.post("/api/videos/talk/restore", json!({}));
+    assert!(plays(&house));
+    house.admin("DELETE", "/api/videos/talk").send().unwrap();
+
+    // A retention that is over at once.
+    house.stop();
+    house.set("VODMILL_RETENTION_DAYS", "0.0000001");
+    house.start();
+
+    crate::support::until("it is purged", || {
+        house.admin("GET", "/api/videos/1").send().unwrap().status() == 404
+    });
+    assert!(!house.data().join("videos/1").exists());
+    assert_eq!(std::fs::read_dir(house.data().join("sources")).unwrap().count(), 0);
+    house.is_healthy();
+}
+
+fn videos_are_found_page_by_page_and_by_their_names(engine: Engine) {
+    let house = House::with(engine, &[("VODMILL_SERVER_SLOTS", "0")]);
+    let file = house.world.write("a.bin", "no video at all");
+    for n in 1..=5 {
+        house.upload(&file, &format!("title=Talk%20{n}%25&slug=talk-{n}"));
+    }
+
+    let page = house.get("/api/videos?limit=2");
+    let next = house.get(&format!("/api/videos?limit=2&before={}", page["next_before"]));
+    let titles = |list: &serde_json::Value| {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|it| it["title"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+
+    assert_eq!(
+        (titles(&page), titles(&next)),
+        (vec!["Talk 5%".to_owned(), "Talk 4%".into()], vec!["Talk 3%".to_owned(), "Talk 2%".into()])
+    );
+    assert_eq!(titles(&house.get("/api/videos?search=TALK%203")), ["Talk 3%"]);
+    assert_eq!(
+        titles(&house.get("/api/videos?search=talk_")).len(),
+        0,
+        "a wildcard is a letter like any other"
+    );
+    assert_eq!(titles(&house.get("/api/videos?search=%25")).len(), 5);
+}
+
+fn mistakes_are_answered_with_problems(engine: Engine) {
+    let house = House::new(engine);
+    let ask = |method: &str, path: &str| house.admin(method, path).send().unwrap();
+
+    problem(ask("GET", "/api/nothing"), 404, "not_found");
+    problem(ask("DELETE", "/api/jobs"), 405, "method_not_allowed");
+    problem(ask("GET", "/api/jobs/999"), 404, "not_found");
+    problem(ask("GET", "/api/jobs/x"), 404, "not_found");
+    problem(ask("GET", "/api/jobs?limit=0"), 400, "invalid_request");
+    problem(ask("GET", "/api/jobs?limit=x"), 400, "invalid_request");
+    problem(ask("GET", "/api/jobs?state=nonsense"), 400, "invalid_request");
+    problem(ask("GET", "/api/videos/no-such"), 404, "not_found");
+    problem(house.admin("POST", "/api/jobs").body("{}").send().unwrap(), 415, "unsupported_media_type");
+    problem(
+        house.admin("POST", "/api/jobs").json(&json!({ "name": 3 })).send().unwrap(),
+        400,
+        "invalid_request",
+    );
+    let large = json!({ "name": "x".repeat(10 << 20) });
+    problem(house.admin("POST", "/api/jobs").json(&large).send().unwrap(), 413, "too_large");
+    let job = json!({ "name": "x", "stage": [{ "name": "s", "sleep_ms": 1 }] });
+    let keyed = |job: &serde_json::Value| {
+        house.admin("POST", "/api/jobs").header("idempotency-key", "k").json(job).send().unwrap()
+    };
+    assert_eq!(
+        (keyed(&job).status(), keyed(&job).status()),
+        (201.try_into().unwrap(), 200.try_into().unwrap())
+    );
+    problem(
+        keyed(&json!({ "name": "y", "stage": [{ "name": "s", "sleep_ms": 1 }] })),
+        422,
+        "idempotency_key_reused",
+    );
+    let own = house.anyone("GET", "/health").header("x-request-id", "mine-1").send().unwrap();
+    assert_eq!(own.headers()["x-request-id"], "mine-1");
+}
+
+fn everything_is_there_after_the_server_was_killed_in_the_middle(engine: Engine) {
+    let mut house = House::new(engine);
+    let file = house.sample("a.mp4", 20);
+    house.upload(&file, "slug=talk");
+    let running = |house: &House| {
+        house.get("/api/jobs/1/executions").as_array().unwrap().iter().any(|it| it["status"] == "IN_PROGRESS")
+    };
+    for _ in 0..3 {
+        crate::support::until("it is at work", || running(&house));
+        house.kill();
+        house.start();
+    }
+
+    house.video_is(1, "ready");
+
+    let executions = house.get("/api/jobs/1/executions");
+    let committed = executions.as_array().unwrap().iter().filter(|it| !it["committed_at"].is_null());
+    let mut tasks: Vec<String> =
+        committed.map(|it| it["id"].as_str().unwrap().split('.').next().unwrap().to_owned()).collect();
+    let count = tasks.len();
+    tasks.sort();
+    tasks.dedup();
+    assert_eq!(tasks.len(), count, "each task committed once");
+    assert_eq!(house.get("/api/videos/1")["generations"].as_array().unwrap().len(), 1, "published once");
+    house.is_healthy();
+    assert_eq!(house.stop(), Some(0));
+}
