@@ -2,6 +2,7 @@
 
 use crate::{Answer, Assignment, Commit, Failure, Heartbeat, Hello, Progress, Renewal};
 use rules::{WorkerId, worker};
+use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -40,4 +41,15 @@ pub trait Desk: Send + Sync + 'static {
 
     /// Returns when there may be new work since `has_work` last said no. A hint: it may come late, or never.
     fn wait_for_work(&self) -> impl Future<Output = ()> + Send;
+
+    /// How often the desk wants to hear of the worker, if it has said so.
+    fn heartbeat_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns when the desk wants nothing more of this worker, with the reason for people: its key was revoked, it is
+    /// too old, another process has taken its place. It gives back what it has and ends.
+    fn dismissed(&self) -> impl Future<Output = String> + Send {
+        std::future::pending()
+    }
 }

@@ -15,7 +15,6 @@ use crate::shared::Shared;
 const GATHER: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run<D: Desk>(shared: Arc<Shared<D>>) {
-    let interval = shared.options.heartbeat_interval;
     let mut count = shared.roster.count();
     let mut is_lost = false;
     tokio::select! {
@@ -27,6 +26,7 @@ pub(crate) async fn run<D: Desk>(shared: Arc<Shared<D>>) {
             Told { is_busy: *count.borrow_and_update() > 0, is_draining: shared.shutdown.is_draining() };
         let told_at = Instant::now();
         is_lost = note(shared.beat(false).await, is_lost);
+        let interval = shared.desk.heartbeat_interval().unwrap_or(shared.options.heartbeat_interval);
         tokio::select! {
             () = shared.ending.cancelled() => return,
             () = sleep(interval) => {}

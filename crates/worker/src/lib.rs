@@ -22,6 +22,7 @@
 
 pub mod context;
 mod cycle;
+mod dismissal;
 mod error;
 mod execution;
 pub mod guard;

@@ -14,7 +14,7 @@ use wire::Desk;
 use crate::cycle::Cycle;
 use crate::shared::{Shared, blocking};
 use crate::slots::Slots;
-use crate::{Error, Handlers, Options, Shutdown, Summary, heartbeat, renewal};
+use crate::{Error, Handlers, Options, Shutdown, Summary, dismissal, heartbeat, renewal};
 
 /// How long the last heartbeat may take; without it the worker is found missing later.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 ///
 /// When asked once it takes nothing new and finishes what it has, within the drain deadline; asked twice, it
 /// gives back what is unfinished at once. An absent desk is waited for; only one that does not accept the
-/// worker, or a folder that cannot be used, is an error. Dropping the future ends everything without a word.
+/// worker any more, or a folder that cannot be used, is an error. Dropping the future ends everything without a word.
 pub async fn run<D: Desk>(
     desk: D,
     handlers: Handlers,
@@ -34,6 +34,7 @@ pub async fn run<D: Desk>(
     let mut beside = JoinSet::new();
     beside.spawn(heartbeat::run(shared.clone()));
     beside.spawn(renewal::run(shared.clone()));
+    beside.spawn(dismissal::run(shared.clone()));
     let mut slots = Slots::new(shared.clone());
 
     let ended = tokio::select! {
@@ -46,6 +47,9 @@ pub async fn run<D: Desk>(
         leave(&shared, beside).await;
     }
     close(&shared).await;
+    if let (Ok(()), Some(why)) = (&ended, shared.dismissed.get()) {
+        return Err(Error::Dismissed(why.clone()));
+    }
     ended.map(|()| shared.tally.summary())
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Shared<D> {
     pub shutdown: Shutdown,
     /// Set when the desk has heard of this incarnation.
     pub registered: SetOnce<()>,
+    /// Why the desk wants nothing more of this worker.
+    pub dismissed: SetOnce<String>,
     /// The desk did not accept the last heartbeat: it lost its database, or took the worker for long dead.
     is_forgotten: AtomicBool,
     /// What the desk last said this worker is.
@@ -65,6 +67,7 @@ impl<D: Desk> Shared<D> {
             workshop: Arc::new(workshop),
             shutdown,
             registered: SetOnce::new(),
+            dismissed: SetOnce::new(),
             is_forgotten: AtomicBool::new(false),
             status: Mutex::new(Status::Active),
             ending: CancellationToken::new(),
