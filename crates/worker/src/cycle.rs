@@ -22,12 +22,16 @@ use tracing::{error, warn};
 use wire::Desk;
 
 use crate::Error;
+use crate::admission::Door;
 use crate::pace::Pace;
 use crate::shared::{Shared, blocking};
 use crate::slots::Slots;
 
 /// How often to look for what dead predecessors left behind.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(600);
+
+/// How often to look whether there is room for work again.
+const ROOM_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) struct Cycle<'a, D> {
     shared: Arc<Shared<D>>,
@@ -48,6 +52,9 @@ pub(crate) struct Cycle<'a, D> {
     is_backlog_likely: bool,
     /// The desk said that there is work, and it is not merely likely.
     is_promised: bool,
+    /// How many tasks there was room for at the last look.
+    admitted: u32,
+    door: Door,
 }
 
 impl<'a, D: Desk> Cycle<'a, D> {
@@ -64,6 +71,8 @@ impl<'a, D: Desk> Cycle<'a, D> {
             was_hinted: false,
             is_backlog_likely: false,
             is_promised: false,
+            admitted: 0,
+            door: Door::default(),
             shared,
         }
     }
@@ -151,6 +160,8 @@ impl<'a, D: Desk> Cycle<'a, D> {
         }
         if !self.shared.may_claim() {
             self.deaf = self.shared.options.idle_max;
+        } else if !self.has_room().await {
+            self.deaf = self.deaf.max(ROOM_INTERVAL.min(self.shared.options.idle_max));
         }
         if !self.deaf.is_zero() {
             return Trigger::NoTask;
@@ -172,8 +183,17 @@ impl<'a, D: Desk> Cycle<'a, D> {
         }
     }
 
+    /// A free slot is not enough: there must be disk and memory for it.
+    async fn has_room(&mut self) -> bool {
+        let admitted = self.shared.admit(self.slots.free()).await;
+        self.door.note(&admitted);
+        self.admitted = admitted.unwrap_or(0);
+        self.admitted > 0
+    }
+
     async fn claim(&mut self) -> Option<Trigger> {
-        let (shared, free, began) = (self.shared.clone(), self.slots.free(), Instant::now());
+        let (shared, began) = (self.shared.clone(), Instant::now());
+        let free = self.slots.free().min(self.admitted);
         let is_promised = std::mem::take(&mut self.is_promised);
         let answer = tokio::select! {
             biased;

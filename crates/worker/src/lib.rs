@@ -14,12 +14,14 @@
 //! | [`handler`] | the kinds of work; [`context`] is what an execution gets from its worker |
 //! | [`process`], [`guard`] | one command, and every process it starts |
 //! | [`transcode`] | the kinds of work that make a stream of a video |
+//! | [`admission`], `machine` | how much work fits: disk, memory, encoder sessions |
 //! | `workshop` | the folder executions work in, and what dead predecessors left there |
 //!
 //! To add a kind of work: write a [`Handler`] in a file of its own under `handler`, run its programs with
 //! [`Context::run`], and add it to [`Handlers::built_in`]. Its kind becomes a capability of the worker by
 //! itself.
 
+pub mod admission;
 pub mod context;
 mod cycle;
 mod dismissal;
@@ -29,6 +31,7 @@ pub mod guard;
 pub mod handler;
 mod heartbeat;
 mod limits;
+mod machine;
 pub mod options;
 mod pace;
 mod phase;
@@ -46,6 +49,7 @@ mod telling;
 pub mod transcode;
 mod workshop;
 
+pub use admission::Admission;
 pub use context::Context;
 pub use error::Error;
 pub use handler::{BoxFuture, Failed, Handler, Handlers, Outcome};

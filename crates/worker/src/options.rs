@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rules::placement::Capabilities;
 
+use crate::Admission;
 use crate::handler::BoxFuture;
 
 #[derive(Debug, Clone)]
@@ -19,7 +20,9 @@ pub struct Options {
     pub slots: NonZeroU32,
     /// What it can do besides the kinds of work it has handlers for. Default: nothing.
     pub capabilities: Capabilities,
-    /// Between heartbeats; one is also sent when the worker becomes busy or idle. Default: 30 s.
+    /// What must be there for work to be taken. Default: nothing.
+    pub admission: Admission,
+    /// Between heartbeats, if the desk does not say; one is also sent when the worker becomes busy or idle. Default: 30 s.
     pub heartbeat_interval: Duration,
     /// The first pause when there is no work; each further one is twice as long. Default: 50 ms.
     pub idle_min: Duration,
@@ -46,6 +49,7 @@ impl Options {
             kind: wire::Kind::Local,
             slots: NonZeroU32::MIN,
             capabilities: Capabilities::default(),
+            admission: Admission::default(),
             heartbeat_interval: Duration::from_secs(30),
             idle_min: Duration::from_millis(50),
             idle_max: Duration::from_secs(1),

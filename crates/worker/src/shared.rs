@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 use wire::{Desk, Heartbeat, Hello};
 
+use crate::admission::{AtWork, Shortage};
 use crate::handler::Handlers;
 use crate::options::hostname;
 use crate::roster::Roster;
@@ -127,6 +128,21 @@ impl<D: Desk> Shared<D> {
             }
             Status::Active | Status::Idle | Status::Busy | Status::Draining | Status::Offline => {}
         }
+    }
+
+    /// Of so many tasks, how many may be taken.
+    pub async fn admit(&self, wanted: u32) -> Result<u32, Shortage> {
+        let running = self.roster.running();
+        let count = |running: usize| u32::try_from(running).unwrap_or(u32::MAX);
+        let encoding = running.iter().filter(|running| running.job.kind == "encode").count();
+        let encoding = if self.hello.capabilities.has_gpu() { count(encoding) } else { 0 };
+        let at_work = AtWork { running: count(running.len()), encoding };
+        let (admission, folder) = (self.options.admission.clone(), self.options.folder.clone());
+        if !admission.looks() {
+            return admission.admit(wanted, at_work, &folder);
+        }
+        let looked = blocking(move || Ok(admission.admit(wanted, at_work, &folder))).await;
+        looked.unwrap_or(Ok(wanted))
     }
 
     pub fn may_claim(&self) -> bool {

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod claims;
 mod desk;
 mod handlers;

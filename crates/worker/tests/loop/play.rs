@@ -13,6 +13,7 @@ use worker::{BoxFuture, Context, Failed, Handler, Outcome};
 /// Clones are one and the same.
 #[derive(Clone)]
 pub struct Play {
+    pub kind: &'static str,
     seen: Arc<watch::Sender<Seen>>,
 }
 
@@ -25,7 +26,7 @@ pub struct Seen {
 
 impl Play {
     pub fn new() -> Self {
-        Play { seen: Arc::new(watch::channel(Seen::default()).0) }
+        Play { kind: "play", seen: Arc::new(watch::channel(Seen::default()).0) }
     }
 
     /// Lets the work on `task` succeed.
@@ -82,7 +83,7 @@ async fn beat(context: &Context) {
 
 impl Handler for Play {
     fn kind(&self) -> &str {
-        "play"
+        self.kind
     }
 
     fn run<'a>(

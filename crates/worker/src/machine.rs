@@ -1,0 +1,74 @@
+//! How much the machine has left.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use wire::http::Load;
+
+/// As the heartbeat tells it; what cannot be found out is zero.
+pub(crate) fn load(folder: &Path) -> Load {
+    Load {
+        cpu: waiting_processes().unwrap_or_default(),
+        memory_free_bytes: memory_free().unwrap_or_default(),
+        disk_free_bytes: disk_free(folder).unwrap_or_default(),
+    }
+}
+
+/// What programs can still be given without swapping, in bytes; none where the system does not say.
+pub(crate) fn memory_free() -> Option<u64> {
+    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
+/// What this user may still write to the disk that holds `folder`, in bytes. A folder that is not there yet will be on
+/// the disk of the one it is made in.
+pub(crate) fn disk_free(folder: &Path) -> io::Result<u64> {
+    let there = folder.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
+    let path = CString::new(there.as_os_str().as_bytes())?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with a zero byte, and the buffer is of the type the call fills in.
+    let result = unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has filled in the buffer.
+    let found = unsafe { found.assume_init() };
+    #[allow(clippy::unnecessary_cast, reason = "other systems have narrower types")]
+    Ok((found.f_bavail as u64).saturating_mul(found.f_frsize as u64))
+}
+
+fn waiting_processes() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn available_memory_is_read_from_the_line_that_says_so() {
+        let meminfo =
+            "MemTotal:       16303428 kB\nMemFree:          200000 kB\nMemAvailable:    8000000 kB\n";
+
+        assert_eq!(available(meminfo), Some(8_000_000 * 1024));
+        assert_eq!(available("MemFree: 1 kB\n"), None);
+        assert_eq!(available("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_yet_has_the_room_of_the_one_above() {
+        let folder = tempfile::tempdir().unwrap();
+
+        let free = disk_free(&folder.path().join("not/there/yet")).unwrap();
+
+        assert!(free > 0);
+    }
+}
