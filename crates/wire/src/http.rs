@@ -258,11 +258,23 @@ pub struct Problem {
     pub refusal: Option<Refusal>,
 }
 
+/// Values of [`Problem::code`] that workers act on.
+pub mod code {
+    /// Another process speaks with this key by now.
+    pub const SUPERSEDED: &str = "superseded";
+    pub const WORKER_TOO_OLD: &str = "worker_too_old";
+    /// What arrived is not what was declared: it is to be sent again, whole.
+    pub const HASH_MISMATCH: &str = "hash_mismatch";
+    pub const SIZE_MISMATCH: &str = "size_mismatch";
+}
+
 /// Headers of our own.
 pub mod header {
     /// An execution's proof, as [`crate::Proof::to_header`] writes it: with sources and outputs.
     pub const PROOF: &str = "x-vodmill-proof";
     /// The SHA-256 of an uploaded file, in hex.
     pub const SHA256: &str = "x-vodmill-sha256";
+    /// How many bytes of an unfinished upload are there already.
+    pub const UPLOAD_OFFSET: &str = "upload-offset";
     pub const ADMIN_SECRET: &str = "x-admin-secret";
 }

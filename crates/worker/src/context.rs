@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rules::task::Refusal;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use wire::{Assignment, StepRecord, Usage};
 
 use crate::handler::Failed;
 use crate::process::{self, Command, Exit, Progress, Status};
+use crate::stop::Stop;
 
 /// How much of a command line is kept.
 const COMMAND_LIMIT: usize = 4 * 1024;
@@ -30,6 +32,7 @@ pub struct Context {
     folder: PathBuf,
     made: OnceCell<()>,
     record: Mutex<Record>,
+    ending: Stop,
 }
 
 /// What will be reported, whether the work succeeds or not.
@@ -38,15 +41,19 @@ struct Record {
     step: Option<String>,
     steps: Vec<StepRecord>,
     usage: Usage,
+    /// What must not be seen, and what is to be seen instead.
+    concealed: Vec<(String, String)>,
 }
 
 impl Context {
     /// Time counts from `began`, when the lease was asked for. Nothing is written to `folder` before it is
     /// used.
     pub fn new(job: &Assignment, folder: impl Into<PathBuf>, began: Instant) -> Self {
+        let stop = CancellationToken::new();
         Context {
             progress: Progress::default(),
-            stop: CancellationToken::new(),
+            ending: Stop::new(stop.clone()),
+            stop,
             began,
             timeout: job.timeout_ms.map(span),
             stall: job.stall_ms.map(span),
@@ -76,13 +83,31 @@ impl Context {
         usage.bytes_out = usage.bytes_out.saturating_add_unsigned(bytes_out);
     }
 
+    /// From now on `shown` stands for `hidden` in everything that is kept or told of commands.
+    pub fn conceal(&self, hidden: impl Into<String>, shown: impl Into<String>) {
+        self.record().concealed.push((hidden.into(), shown.into()));
+    }
+
+    /// Ends the work, for the lease is lost: there is no one to report to.
+    pub(crate) fn lose(&self, refusal: Refusal) {
+        self.ending.stop(refusal.into());
+    }
+
+    pub(crate) fn ending(&self) -> &Stop {
+        &self.ending
+    }
+
     /// Runs a command within the limits of this execution, and keeps what it cost and how it ended.
     pub async fn run(&self, step: &str, mut command: Command) -> Result<Exit, process::Error> {
         self.set_step(step);
         command.stall = command.stall.or(self.stall);
         command.timeout = command.timeout.into_iter().chain(self.time_left()).min();
         let began = Instant::now();
-        let result = process::run(&command, &self.progress, self.stop.clone()).await;
+        let mut result = process::run(&command, &self.progress, self.stop.clone()).await;
+        if let Some(exit) = result.as_mut().map_or_else(process::Error::exit_mut, Some) {
+            exit.stdout_tail = self.concealed(std::mem::take(&mut exit.stdout_tail));
+            exit.stderr_tail = self.concealed(std::mem::take(&mut exit.stderr_tail));
+        }
         self.keep(step, &command, &result, began.elapsed());
         result
     }
@@ -126,8 +151,14 @@ impl Context {
         }
     }
 
+    fn concealed(&self, text: String) -> String {
+        let record = self.record();
+        record.concealed.iter().fold(text, |text, (hidden, shown)| text.replace(hidden, shown))
+    }
+
     fn keep(&self, step: &str, command: &Command, result: &Result<Exit, process::Error>, took: Duration) {
         let exit = result.as_ref().map_or_else(process::Error::exit, Some);
+        let command = shortened(self.concealed(command_line(&command.argv)));
         let mut record = self.record();
         if let Some(exit) = exit {
             record.usage.cpu_ms += millis(exit.cpu);
@@ -136,7 +167,7 @@ impl Context {
         }
         record.steps.push(StepRecord {
             kind: step.into(),
-            command: shortened(command_line(&command.argv)),
+            command,
             exit_code: exit.and_then(|exit| code(exit.status)),
             signal: exit.and_then(|exit| signal(exit.status)),
             stdout_tail: exit.map(|exit| exit.stdout_tail.clone()).unwrap_or_default(),

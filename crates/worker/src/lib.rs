@@ -13,7 +13,9 @@
 //! | `report` | a result told until the desk has taken or refused it |
 //! | [`handler`] | the kinds of work; [`context`] is what an execution gets from its worker |
 //! | [`process`], [`guard`] | one command, and every process it starts |
-//! | [`transcode`] | the kinds of work that make a stream of a video |
+//! | [`transcode`] | the kinds of work that make a stream of a video; [`encoders`] finds what they can use |
+//! | [`depot`] | where input comes from and output goes: this disk, or a server |
+//! | [`remote`] | a worker far from its server: its desk and its depot over HTTP |
 //! | [`admission`], `machine` | how much work fits: disk, memory, encoder sessions |
 //! | `workshop` | the folder executions work in, and what dead predecessors left there |
 //!
@@ -24,7 +26,9 @@
 pub mod admission;
 pub mod context;
 mod cycle;
+pub mod depot;
 mod dismissal;
+pub mod encoders;
 mod error;
 mod execution;
 pub mod guard;
@@ -36,6 +40,7 @@ pub mod options;
 mod pace;
 mod phase;
 pub mod process;
+pub mod remote;
 mod renewal;
 mod report;
 mod roster;
@@ -51,6 +56,7 @@ mod workshop;
 
 pub use admission::Admission;
 pub use context::Context;
+pub use depot::Depot;
 pub use error::Error;
 pub use handler::{BoxFuture, Failed, Handler, Handlers, Outcome};
 pub use options::{IsOver, Options};

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::guard::{Limits, Status};
 pub use error::Error;
-pub use progress::Progress;
+pub use progress::{Held, Progress};
 
 /// What to run, where, and how long to put up with it. Standard input is `/dev/null`.
 #[derive(Clone)]

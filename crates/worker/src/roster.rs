@@ -28,7 +28,7 @@ pub(crate) struct Running {
 
 impl Running {
     fn new(job: Assignment, context: Context) -> Self {
-        let stop = Stop::new(context.stop.clone());
+        let stop = context.ending().clone();
         Running { job, context, stop, cell: Mutex::new(Cell::at(Phase::Claiming)) }
     }
 

@@ -134,6 +134,7 @@ impl<D: Desk> Shared<D> {
     pub async fn admit(&self, wanted: u32) -> Result<u32, Shortage> {
         let running = self.roster.running();
         let count = |running: usize| u32::try_from(running).unwrap_or(u32::MAX);
+        // Of the kinds of work there are, only this one encodes pictures.
         let encoding = running.iter().filter(|running| running.job.kind == "encode").count();
         let encoding = if self.hello.capabilities.has_gpu() { count(encoding) } else { 0 };
         let at_work = AtWork { running: count(running.len()), encoding };

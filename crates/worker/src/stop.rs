@@ -1,6 +1,6 @@
 //! Why an execution may not go on.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rules::lease;
 use rules::task::Refusal;
@@ -26,16 +26,16 @@ impl From<Refusal> for Reason {
     }
 }
 
-/// Ends one execution; the first reason stands.
-#[derive(Debug)]
+/// Ends one execution; the first reason stands. Clones are one and the same.
+#[derive(Debug, Clone)]
 pub(crate) struct Stop {
     token: CancellationToken,
-    reason: OnceLock<Reason>,
+    reason: Arc<OnceLock<Reason>>,
 }
 
 impl Stop {
     pub fn new(token: CancellationToken) -> Self {
-        Stop { token, reason: OnceLock::new() }
+        Stop { token, reason: Arc::default() }
     }
 
     pub fn stop(&self, reason: Reason) {

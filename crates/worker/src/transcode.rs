@@ -34,6 +34,7 @@ pub use publish::Published;
 pub use source::Seen;
 pub use spec::{Order, spec};
 pub use tools::Tools;
+pub(crate) use tools::disk;
 
 use crate::handler::{BoxFuture, Failed, Handler, Handlers, Outcome};
 use crate::{Context, handler};
@@ -43,15 +44,28 @@ use serde_json::Value;
 use wire::Assignment;
 
 impl Handlers {
-    /// Everything a transcoding job asks for.
+    /// What a transcoding job asks for, as far as it can be done with the files at hand: to put a stream together and
+    /// to publish it takes the disk it is on.
     pub fn with_transcoding(self, tools: &Tools) -> Self {
+        let handlers = self.with_parts(tools);
+        if tools.depot.is_on_this_disk() {
+            handlers.with_wholes(tools)
+        } else {
+            handlers
+        }
+    }
+
+    fn with_parts(self, tools: &Tools) -> Self {
         self.with(Stage { kind: "probe", tools: tools.clone(), run: probe::run })
             .with(Stage { kind: "plan", tools: tools.clone(), run: plan::run })
             .with(Stage { kind: "encode", tools: tools.clone(), run: encode::run })
             .with(Stage { kind: "audio", tools: tools.clone(), run: audio::run })
             .with(Stage { kind: "subtitles", tools: tools.clone(), run: subtitles::run })
             .with(Stage { kind: "thumbnails", tools: tools.clone(), run: thumbnails::run })
-            .with(Stage { kind: "package", tools: tools.clone(), run: package::run })
+    }
+
+    fn with_wholes(self, tools: &Tools) -> Self {
+        self.with(Stage { kind: "package", tools: tools.clone(), run: package::run })
             .with(Stage { kind: "measure", tools: tools.clone(), run: measure::run })
             .with(Stage { kind: "publish", tools: tools.clone(), run: publish::run })
     }

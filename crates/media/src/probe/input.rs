@@ -7,8 +7,10 @@ const FORMATS: &str = "3gp,aac,ac3,aiff,amr,ape,apng,asf,au,av1,avi,caf,cavsvide
 gif,gxf,h261,h263,h264,hevc,ivf,live_flv,m4a,m4v,matroska,mj2,mlp,mov,mp3,mp4,mpeg,mpegts,mpegvideo,mxf,nsv,nut,obu,ogg,\
 pva,rm,smk,truehd,tta,vc1,vc1test,vvc,w64,wav,webm,wtv,wv,yuv4mpegpipe";
 
-/// A server that says nothing for so long is taken for gone.
+/// A server that says nothing for so long is taken for gone. One on this machine speaks for another and waits for it as
+/// long as that makes sense.
 const SILENCE_US: &str = "60000000";
+const LOCAL_SILENCE_US: &str = "900000000";
 
 /// The arguments that name an input: limits first, `-i` last. `input` is a path, or an `http(s)` URL.
 ///
@@ -19,7 +21,10 @@ const SILENCE_US: &str = "60000000";
 /// ```
 pub fn arguments(input: &str) -> Vec<String> {
     let mut arguments = vec!["-protocol_whitelist"];
-    if is_remote(input) {
+    if is_on_this_machine(input) {
+        // Whatever proxy the machine is set to use, it is not for this.
+        arguments.extend(["http,tcp", "-http_proxy", "", "-rw_timeout", LOCAL_SILENCE_US]);
+    } else if is_remote(input) {
         arguments.extend(["http,https,tls,tcp", "-rw_timeout", SILENCE_US]);
     } else {
         arguments.push("file");
@@ -35,6 +40,11 @@ pub fn is_remote(input: &str) -> bool {
     let starts =
         |scheme: &str| input.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
     starts("http://") || starts("https://")
+}
+
+/// The worker itself serves it, so that nothing may lead elsewhere.
+fn is_on_this_machine(input: &str) -> bool {
+    input.starts_with("http://127.0.0.1:")
 }
 
 /// With `file:` before it a path is a path, whatever it looks like.
@@ -62,6 +72,14 @@ mod tests {
 
         assert_eq!(arguments.last().map(String::as_str), Some("HTTPS://host/a.mp4?x=1"));
         assert!(arguments.contains(&"http,https,tls,tcp".to_string()));
+    }
+
+    #[test]
+    fn what_the_worker_itself_serves_leads_nowhere_else() {
+        let arguments = arguments("http://127.0.0.1:4711/x/source.mp4");
+
+        assert!(arguments.windows(2).any(|pair| pair == ["-protocol_whitelist", "http,tcp"]));
+        assert!(arguments.windows(2).any(|pair| pair == ["-http_proxy", ""]));
     }
 
     #[test]

@@ -44,6 +44,19 @@ impl Error {
         }
     }
 
+    pub(crate) fn exit_mut(&mut self) -> Option<&mut Exit> {
+        match self {
+            Self::TimedOut { exit, .. } | Self::Stalled { exit, .. } | Self::OutputTooLarge { exit, .. } => {
+                Some(exit)
+            }
+            Self::Empty
+            | Self::CannotStart { .. }
+            | Self::Stopped
+            | Self::GuardLost { .. }
+            | Self::Io { .. } => None,
+        }
+    }
+
     /// From what exec said about `program`, looked up from `cwd`.
     pub(super) fn cannot_start(program: &str, cwd: &Path, errno: Option<i32>, otherwise: String) -> Self {
         let is_path = program.contains('/');

@@ -16,6 +16,8 @@ pub struct Progress {
 #[derive(Debug, Default)]
 struct Shared {
     beats: AtomicU64,
+    /// How many hold it.
+    holds: AtomicU64,
     /// The bits of an `f64` plus one, so that zero means none.
     fraction: AtomicU64,
     last_line: Mutex<String>,
@@ -29,7 +31,15 @@ impl Progress {
     }
 
     pub fn beat(&self) {
-        self.shared.beats.fetch_add(1, Ordering::Relaxed);
+        if self.shared.holds.load(Ordering::Relaxed) == 0 {
+            self.shared.beats.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// While it is held, no beat counts: what waits for its input does not move, whatever it says.
+    pub fn hold(&self) -> Held {
+        self.shared.holds.fetch_add(1, Ordering::Relaxed);
+        Held(self.clone())
     }
 
     /// Between 0 and 1, if the command says how far it is.
@@ -73,6 +83,16 @@ impl Progress {
     }
 }
 
+/// Lets beats count again when dropped.
+#[derive(Debug)]
+pub struct Held(Progress);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.shared.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +114,21 @@ mod tests {
         {
             assert_eq!(after(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn nothing_moves_while_it_is_held() {
+        let progress = Progress::default();
+
+        let (one, other) = (progress.hold(), progress.hold());
+        progress.beat();
+        drop(one);
+        progress.beat();
+        assert_eq!(progress.beats(), 0);
+        drop(other);
+        progress.beat();
+
+        assert_eq!(progress.beats(), 1);
     }
 
     #[test]

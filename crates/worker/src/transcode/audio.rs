@@ -1,7 +1,6 @@
 //! One track of sound, whole: encoded in chunks, it would have a gap at each seam.
 
 use super::encode::{count_bytes, cutting};
-use super::source::FromSource;
 use super::{Tracks, Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Measure;
@@ -11,12 +10,12 @@ use media::plan::{AAC_FRAME, AUDIO_RATE, AudioTrack, Plan};
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let from: FromSource = work.payload()?;
+        let input = work.open().await?;
         let (plan, track): (Plan, AudioTrack) = (work.result("plan")?, work.input()?);
         let microseconds = track.packets * u64::from(AAC_FRAME) * 1_000_000 / u64::from(AUDIO_RATE);
         let measure = Measure { read: media::progress::out_time_us, whole: microseconds };
-        let argv = command::audio(&plan, &track, &from.source);
-        from.unchanged(work.succeed("audio", argv, Some(measure)).await)?;
+        let argv = command::audio(&plan, &track, input.argument());
+        input.unchanged(work.succeed("audio", argv, Some(measure)).await)?;
 
         work.context.set_step("cut");
         let folder = work.context.folder().await?.to_owned();

@@ -1,6 +1,5 @@
 //! One chunk of the picture, in all rungs of a codec, from one decoding.
 
-use super::source::FromSource;
 use super::{Tracks, Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Measure;
@@ -12,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let from: FromSource = work.payload()?;
+        let input = work.open().await?;
         let (plan, mut piece): (Plan, Piece) = (work.result("plan")?, work.input()?);
         piece.chunk.seek = piece.chunk.seek.and_then(|seconds| more_careful(seconds, work.job.attempt));
         let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
             return Err(Failed::permanent("there is no picture in the plan to encode"));
         };
-        let argv = command::encode(&plan, picture, video, &piece, &from.source);
+        let argv = command::encode(&plan, picture, video, &piece, input.argument());
         let measure = Measure { read: media::progress::frame, whole: piece.chunk.frames() };
-        from.unchanged(work.succeed("encode", argv, Some(measure)).await)?;
+        input.unchanged(work.succeed("encode", argv, Some(measure)).await)?;
 
         work.context.set_step("cut");
         let folder = work.context.folder().await?.to_owned();

@@ -1,7 +1,6 @@
 //! How near a rung comes to the source.
 
 use super::package::Packaged;
-use super::source::FromSource;
 use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Measure;
@@ -20,17 +19,18 @@ pub struct Likeness {
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let from: FromSource = work.payload()?;
+        let input = work.open().await?;
         let (plan, rung): (Plan, Rung) = (work.result("plan")?, work.input()?);
         let packaged: Packaged = work.result("package")?;
         let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
             return Err(Failed::permanent("there is no picture to compare"));
         };
-        let tree = work.tools.files.folder(&packaged.execution);
+        let tree = work.tools.depot.files()?.folder(&packaged.execution);
         let playlist = tree.join(&rung.name).join(playlist::MEDIA);
-        let argv = command::measure(&plan, picture, video, &rung, &playlist.to_string_lossy(), &from.source);
+        let argv =
+            command::measure(&plan, picture, video, &rung, &playlist.to_string_lossy(), input.argument());
         let measure = Measure { read: media::progress::frame, whole: picture.frames };
-        let exit = from.unchanged(work.succeed("measure", argv, Some(measure)).await)?;
+        let exit = input.unchanged(work.succeed("measure", argv, Some(measure)).await)?;
         let (ssim, psnr) = command::likeness(&exit.stderr_tail);
         outcome(&Likeness { rung: rung.name, ssim, psnr })
     })

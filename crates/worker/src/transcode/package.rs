@@ -84,9 +84,9 @@ impl Parts {
         let (encoded, sounds): (Vec<Tracks>, Vec<Tracks>) = (work.results("encode")?, work.results("audio")?);
         let (texts, pictures): (Vec<Texts>, Vec<Pictures>) =
             (work.results("subtitles")?, work.results("thumbnails")?);
-        let mut sources = HashMap::new();
+        let (files, mut sources) = (work.tools.depot.files()?, HashMap::new());
         let mut found = |execution: &str, file: &Artifact| {
-            let path = || work.tools.files.folder(execution).join(&file.path);
+            let path = || files.folder(execution).join(&file.path);
             sources.entry(file.path.clone()).or_insert_with(path);
         };
         for made in encoded.iter().chain(&sounds) {

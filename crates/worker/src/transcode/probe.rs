@@ -1,6 +1,5 @@
 //! What the file is.
 
-use super::source::FromSource;
 use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Exit;
@@ -13,9 +12,16 @@ const HEAD: u64 = 512;
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let from: FromSource = work.payload()?;
-        let found = look(&from.source, |step, argv| work.run(step, argv, None)).await;
-        outcome(&from.unchanged(found)?)
+        let input = work.open().await?;
+        let run = |step, argv| work.run(step, argv, None);
+        let found = match input.at_server() {
+            None => look(input.argument(), run).await,
+            Some(source) => {
+                let (bytes, head) = (source.bytes(), source.head());
+                look_at(&File { input: input.argument(), bytes, head }, source.name(), run).await
+            }
+        };
+        outcome(&input.unchanged(found)?)
     })
 }
 
@@ -25,12 +31,23 @@ where
     R: Future<Output = Result<Exit, Failed>>,
 {
     let (bytes, head) = first_bytes(source)?;
-    let file = File { input: source, bytes, head: &head };
-    let exit = run("probe", probe::look(source)).await?;
-    let looked = Looked::read(&file, &answer(&exit)).map_err(|error| failed(source, &error))?;
+    look_at(&File { input: source, bytes, head: &head }, source, run).await
+}
+
+/// As [`look`], at a file that people know by another name than ffprobe.
+async fn look_at<R>(
+    file: &File<'_>,
+    name: &str,
+    run: impl Fn(&'static str, Vec<String>) -> R,
+) -> Result<Source, Failed>
+where
+    R: Future<Output = Result<Exit, Failed>>,
+{
+    let exit = run("probe", probe::look(file.input)).await?;
+    let looked = Looked::read(file, &answer(&exit)).map_err(|error| failed(name, &error))?;
     let exit = run("scan", looked.scan()).await?;
     // Minutes of packets are read in a moment, and a day of them in a second or two.
-    tokio::task::block_in_place(|| looked.finish(&answer(&exit)).map_err(|error| failed(source, &error)))
+    tokio::task::block_in_place(|| looked.finish(&answer(&exit)).map_err(|error| failed(name, &error)))
 }
 
 fn answer(exit: &Exit) -> Answer<'_> {
@@ -54,8 +71,8 @@ fn first_bytes(source: &str) -> Result<(u64, Vec<u8>), Failed> {
     })
 }
 
-fn failed(source: &str, error: &probe::Error) -> Failed {
-    let message = format!("{source}: {error}");
+fn failed(name: &str, error: &probe::Error) -> Failed {
+    let message = format!("{name}: {error}");
     match error {
         probe::Error::Unusable(_) => Failed::permanent(message),
         probe::Error::Failed(_) => Failed::transient(message),

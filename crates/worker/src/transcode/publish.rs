@@ -30,7 +30,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
         let Payload { video, output, generation } = work.payload()?;
         let packaged: Packaged = work.result("package")?;
-        let from = work.tools.files.folder(&packaged.execution);
+        let from = work.tools.depot.files()?.folder(&packaged.execution);
         let to = Path::new(&output).join(&generation);
         let files = packaged.files.clone();
         work.blocking(move || publish(&from, &to, &files)).await?;

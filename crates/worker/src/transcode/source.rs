@@ -1,6 +1,9 @@
 //! The file a stream is made of, which somebody may change or take away in the middle.
 
+use super::Work;
+use crate::Context;
 use crate::handler::Failed;
+use crate::remote::{Relay, Source};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::UNIX_EPOCH;
@@ -8,7 +11,7 @@ use std::time::UNIX_EPOCH;
 /// The payload of stages that read the file itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FromSource {
-    /// A path on the worker's machine, or a URL.
+    /// A path on the worker's machine, or a URL; to a worker elsewhere only the file's name.
     pub source: String,
     /// None for what cannot be told to have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +49,56 @@ impl FromSource {
             ))),
             Err(error) => made.and(Err(Failed::transient(format!("{source} cannot be read: {error}")))),
         }
+    }
+}
+
+/// The file as the programs of one execution read it.
+pub(super) struct Input<'a> {
+    from: FromSource,
+    relayed: Option<Relayed>,
+    context: &'a Context,
+}
+
+/// At a server, and read through the worker.
+struct Relayed {
+    relay: Relay,
+    url: String,
+}
+
+impl<'a> Work<'a> {
+    /// What the stage's payload names as its source.
+    pub async fn open(&self) -> Result<Input<'a>, Failed> {
+        let from: FromSource = self.payload()?;
+        let relay = self.tools.depot.relay(self.job, self.context, &from.source).await?;
+        let relayed = relay.map(|relay| Relayed { url: relay.url(), relay });
+        Ok(Input { from, relayed, context: self.context })
+    }
+}
+
+impl Input<'_> {
+    /// What ffmpeg is told to read.
+    pub fn argument(&self) -> &str {
+        self.relayed.as_ref().map_or(&self.from.source, |relayed| &relayed.url)
+    }
+
+    /// None for what is on this machine.
+    pub fn at_server(&self) -> Option<&Source> {
+        self.relayed.as_ref().map(|relayed| relayed.relay.source())
+    }
+
+    /// Hands on what was made of the file, unless it is another one by now, or not all of it could be read.
+    pub fn unchanged<T>(&self, made: Result<T, Failed>) -> Result<T, Failed> {
+        match self.at_server() {
+            None => self.from.unchanged(made),
+            Some(source) => source.trouble().map_or(made, Err),
+        }
+    }
+}
+
+impl Drop for Input<'_> {
+    fn drop(&mut self) {
+        let fetched = self.at_server().map_or(0, Source::bytes_in);
+        self.context.count_bytes(fetched, 0);
     }
 }
 

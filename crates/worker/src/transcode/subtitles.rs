@@ -1,6 +1,5 @@
 //! One track of text, as WebVTT along the segments of the picture.
 
-use super::source::FromSource;
 use super::tools::disk;
 use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
@@ -20,12 +19,12 @@ pub(super) struct Texts {
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let from: FromSource = work.payload()?;
+        let input = work.open().await?;
         let (plan, track): (Plan, SubtitleTrack) = (work.result("plan")?, work.input()?);
         let folder = work.context.folder().await?.to_owned();
         let (file, made) = (folder.join(format!("{}.vtt", track.name)), folder.join("made"));
-        let argv = command::subtitles(&plan, &track, &from.source);
-        from.unchanged(work.succeed("subtitles", argv, None).await)?;
+        let argv = command::subtitles(&plan, &track, input.argument());
+        input.unchanged(work.succeed("subtitles", argv, None).await)?;
         let subtitles = work.blocking({
             let made = made.clone();
             move || write(&file, &made, &plan, &track)

@@ -1,6 +1,5 @@
 //! Small pictures for the seek bar, and one to show before playing.
 
-use super::source::FromSource;
 use super::tools::disk;
 use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
@@ -22,15 +21,15 @@ const INDEX: &str = "thumbnails.vtt";
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let from: FromSource = work.payload()?;
+        let input = work.open().await?;
         let (plan, thumbnails): (Plan, Thumbnails) = (work.result("plan")?, work.input()?);
         let Some(video) = &plan.source.video else {
             return Err(Failed::permanent("there is no picture to make smaller"));
         };
         let folder = work.context.folder().await?.to_owned();
         let made = folder.join("made");
-        let argv = command::thumbnails(&plan, &thumbnails, video, &from.source);
-        from.unchanged(work.succeed("thumbnails", argv, None).await)?;
+        let argv = command::thumbnails(&plan, &thumbnails, video, input.argument());
+        input.unchanged(work.succeed("thumbnails", argv, None).await)?;
         let duration = plan.duration();
         let files = work.blocking({
             let made = made.clone();

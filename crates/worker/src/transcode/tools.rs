@@ -1,23 +1,22 @@
 //! What the stages of transcoding have in common: where files go, and how programs are run and their failures told.
 
 use super::Work;
+use crate::depot::Depot;
 use crate::handler::Failed;
 use crate::process::{Command, Error, Exit, Guard, Limits, Measure, Status};
-use files::Files;
-use rules::ExecutionId;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone)]
 pub struct Tools {
-    pub files: Files,
+    pub depot: Depot,
     /// For each ffmpeg. Default: none.
     pub limits: Limits,
     pub guard: Guard,
 }
 
 impl Tools {
-    pub fn new(files: Files) -> Self {
-        Tools { files, limits: Limits::default(), guard: Guard::default() }
+    pub fn new(depot: impl Into<Depot>) -> Self {
+        Tools { depot: depot.into(), limits: Limits::default(), guard: Guard::default() }
     }
 }
 
@@ -25,10 +24,6 @@ impl Tools {
 const OUTPUT_LIMIT: usize = 1 << 30;
 
 impl Work<'_> {
-    pub fn execution(&self) -> ExecutionId {
-        ExecutionId { task: self.job.proof.task, fence: self.job.proof.fence }
-    }
-
     /// Runs ffmpeg or ffprobe in the execution's folder, to its own end.
     pub async fn run(&self, step: &str, argv: Vec<String>, measure: Option<Measure>) -> Result<Exit, Failed> {
         let folder = self.context.folder().await?;
@@ -84,12 +79,9 @@ impl Work<'_> {
 
     /// Hands what is in `made` to those who will read it; returns where it is.
     pub async fn keep(&self, made: PathBuf) -> Result<String, Failed> {
-        let (files, execution) = (self.tools.files.clone(), self.execution());
-        self.blocking(move || {
-            files.keep(execution, &made).map_err(|error| disk("keeping", &made, &error))?;
-            Ok(execution.to_string())
-        })
-        .await
+        let kept = self.tools.depot.keep(self.job, self.context, made).await;
+        self.context.progress.beat();
+        kept
     }
 }
 

@@ -3,12 +3,10 @@
 use crate::settings::Usage;
 use anyhow::Context;
 use clap::ValueEnum;
-use media::encoder::{self, Codec, Family};
+use media::encoder::{Codec, Family};
 use media::settings::Settings;
 use std::path::PathBuf;
-use std::time::Duration;
-use tokio_util::sync::CancellationToken;
-use worker::process::{self, Progress};
+use worker::encoders;
 use worker::transcode::Tools;
 
 #[derive(clap::Args, Clone)]
@@ -144,19 +142,7 @@ impl CodecName {
 /// Encodes a frame in each of these codecs, or says which one cannot be.
 async fn trials(family: Family, codecs: &[Codec], tools: &Tools) -> Result<(), String> {
     for codec in codecs {
-        let mut trial = process::Command::new(encoder::trial(family, *codec), ".");
-        trial.guard = tools.guard.clone();
-        trial.timeout = Some(Duration::from_secs(20));
-        let ended = process::run(&trial, &Progress::default(), CancellationToken::new()).await;
-        let name = family.encoder(*codec);
-        match ended {
-            Ok(exit) if exit.status.is_success() => {}
-            Ok(exit) => {
-                let why = exit.stderr_tail.lines().next().unwrap_or("ffmpeg does not say why").to_owned();
-                return Err(format!("{name} does not work here: {why}"));
-            }
-            Err(error) => return Err(format!("{name} does not work here: {error}")),
-        }
+        encoders::try_out(family, *codec, &tools.guard).await?;
     }
     Ok(())
 }

@@ -1,0 +1,209 @@
+//! Speaks to one server with one key.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use reqwest::{Method, RequestBuilder, Response, redirect};
+use rules::ExecutionId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::SetOnce;
+use tokio::time::sleep;
+use tracing::error;
+use wire::http::Output;
+
+use super::breaker::{Breaker, Pass};
+use super::fault::{self, Fault};
+use super::{Address, BadKey, Key};
+
+/// A plan with the results of thousands of tasks is some megabytes.
+const LONGEST_ANSWER: usize = 256 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Key(#[from] BadKey),
+    #[error("cannot speak HTTP")]
+    Http(#[from] reqwest::Error),
+}
+
+/// How long to wait for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For a connection. Default: 10 s.
+    pub connect: Duration,
+    /// For the next byte, or an answer, while a file is under way. Default: 30 s.
+    pub silence: Duration,
+    /// For the answer to a word. Default: 25 s.
+    pub answer: Duration,
+    /// For a source that cannot be read on. Default: 5 min.
+    pub source: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            connect: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
+            answer: Duration::from_secs(25),
+            source: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Clones are one and the same.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    http: reqwest::Client,
+    address: Address,
+    patience: Patience,
+    breaker: Breaker,
+    /// The last failure was that there was no connection.
+    is_absent: AtomicBool,
+    /// Why the server wants nothing more of this worker.
+    dismissed: SetOnce<String>,
+    /// What executions have uploaded and not committed yet: their commit will list it.
+    uploaded: Mutex<BTreeMap<ExecutionId, Vec<Output>>>,
+}
+
+impl Client {
+    pub fn new(address: Address, key: &Key, patience: Patience) -> Result<Self, Error> {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, key.authorization()?)]);
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("vodmill-worker/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers)
+            .connect_timeout(patience.connect)
+            // The key is for this server and no other.
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .http1_only();
+        if address.is_loopback() {
+            builder = builder.no_proxy();
+        }
+        Ok(Client(Arc::new(Inner {
+            http: builder.build()?,
+            address,
+            patience,
+            breaker: Breaker::new(),
+            is_absent: AtomicBool::new(false),
+            dismissed: SetOnce::new(),
+            uploaded: Mutex::default(),
+        })))
+    }
+
+    pub fn address(&self) -> &Address {
+        &self.0.address
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        self.0.patience
+    }
+
+    /// Returns when the server wants nothing more of this worker, with the reason.
+    pub(crate) async fn dismissed(&self) -> String {
+        self.0.dismissed.wait().await.clone()
+    }
+
+    pub(super) fn request<'a>(
+        &self,
+        method: Method,
+        parts: impl IntoIterator<Item = &'a str>,
+    ) -> RequestBuilder {
+        self.0.http.request(method, self.0.address.place(parts))
+    }
+
+    /// Says something and reads the answer; it may take `longer` than usual.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        word: &str,
+        body: &impl Serialize,
+        longer: Duration,
+    ) -> Result<T, Fault> {
+        let body = serde_json::to_vec(body).map_err(|error| Fault::Rejected {
+            status: 0,
+            code: "unspeakable".into(),
+            detail: format!("cannot be put into JSON: {error}"),
+        })?;
+        let request = self.request(Method::POST, [word]).header(CONTENT_TYPE, "application/json").body(body);
+        let asked = async {
+            let response = fault::judge(request.send().await.map_err(Fault::of)?).await?;
+            let body = fault::read(response, LONGEST_ANSWER).await?;
+            serde_json::from_slice(&body)
+                .map_err(|_| Fault::away("the answer is not what a Vodmill server would say"))
+        };
+        self.within(sleep(self.0.patience.answer + longer), asked).await
+    }
+
+    /// Sends a request about a file and waits for the beginning of the answer, until `too_long` ends.
+    pub(super) async fn send(
+        &self,
+        request: RequestBuilder,
+        too_long: impl Future<Output = ()>,
+    ) -> Result<Response, Fault> {
+        let asked = async { fault::judge(request.send().await.map_err(Fault::of)?).await };
+        self.within(too_long, asked).await
+    }
+
+    /// As [`Client::send`] for a HEAD request.
+    pub(super) async fn send_head(&self, request: RequestBuilder) -> Result<Response, Fault> {
+        let asked = async { fault::judge_head(request.send().await.map_err(Fault::of)?) };
+        self.within(sleep(self.0.patience.silence), asked).await
+    }
+
+    async fn within<T>(
+        &self,
+        too_long: impl Future<Output = ()>,
+        asked: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let pass = self.pass()?;
+        let answer = tokio::select! {
+            answer = asked => answer,
+            () = too_long => Err(Fault::away("nothing moves, and nobody answers")),
+        };
+        self.settle(pass, answer)
+    }
+
+    fn pass(&self) -> Result<Pass<'_>, Fault> {
+        self.0.breaker.enter().ok_or_else(|| Fault::Away {
+            why: "the server failed several times in a row and is left alone for a moment".into(),
+            is_absent: self.0.is_absent.load(Ordering::Relaxed),
+        })
+    }
+
+    fn settle<T>(&self, pass: Pass<'_>, answer: Result<T, Fault>) -> Result<T, Fault> {
+        let away = match &answer {
+            Err(Fault::Away { is_absent, .. }) => Some(*is_absent),
+            _ => None,
+        };
+        pass.settle(away.is_none());
+        self.0.is_absent.store(away.unwrap_or(false), Ordering::Relaxed);
+        if let Err(Fault::Dismissed(why)) = &answer
+            && self.0.dismissed.set(why.clone()).is_ok()
+        {
+            error!("{why}");
+        }
+        answer
+    }
+
+    pub(super) fn remember(&self, execution: ExecutionId, outputs: Vec<Output>) {
+        self.uploaded().insert(execution, outputs);
+    }
+
+    pub(super) fn uploaded_by(&self, execution: ExecutionId) -> Vec<Output> {
+        self.uploaded().get(&execution).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn forget(&self, execution: ExecutionId) {
+        self.uploaded().remove(&execution);
+    }
+
+    fn uploaded(&self) -> MutexGuard<'_, BTreeMap<ExecutionId, Vec<Output>>> {
+        self.0.uploaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

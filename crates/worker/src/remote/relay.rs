@@ -1,0 +1,154 @@
+//! A source at a server, for programs on this machine that can read a URL and nothing else: a tiny HTTP server on the
+//! loopback interface, for one execution and as long as it lasts.
+//!
+//! Programs are given its URL and never the worker's key. The path cannot be guessed, so that other users of the
+//! machine cannot read along.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use axum::http::{HeaderValue, Method, StatusCode, response};
+use axum::response::Response;
+use futures_util::stream;
+use rand::RngCore;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{Source, range};
+
+/// How many chunks, of some hundred kilobytes at most, are fetched ahead of the reader.
+const READ_AHEAD: usize = 16;
+
+/// Serves until dropped.
+#[derive(Debug)]
+pub struct Relay {
+    source: Arc<Source>,
+    /// Of the server.
+    authority: String,
+    path: String,
+    _ending: DropGuard,
+}
+
+#[derive(Clone)]
+struct Shared {
+    source: Arc<Source>,
+    path: Arc<str>,
+    ending: CancellationToken,
+}
+
+impl Relay {
+    pub async fn start(source: Source) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let authority = listener.local_addr()?.to_string();
+        let path = format!("/{}/source{}", unguessable(), extension(source.name()));
+        let (source, ending) = (Arc::new(source), CancellationToken::new());
+        let shared = Shared { source: source.clone(), path: path.as_str().into(), ending: ending.clone() };
+        let router = Router::new().fallback(serve).with_state(shared);
+        let ended = ending.clone().cancelled_owned();
+        tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(ended).await });
+        Ok(Relay { source, authority, path, _ending: ending.drop_guard() })
+    }
+
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// What a program on this machine reads it by.
+    pub fn url(&self) -> String {
+        format!("http://{}{}", self.authority, self.path)
+    }
+
+    /// Host and port, as they stand in messages about connections.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+}
+
+fn unguessable() -> String {
+    let mut bytes = [0; 24];
+    rand::rng().fill_bytes(&mut bytes);
+    hex::encode(bytes)
+}
+
+/// Programs guess a format from the end of a name where the bytes leave them in doubt, so the URL ends as the name does.
+fn extension(name: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((_, end)) if (1..=8).contains(&end.len()) && end.chars().all(|c| c.is_ascii_alphanumeric()) => {
+            format!(".{end}")
+        }
+        _ => String::new(),
+    }
+}
+
+async fn serve(State(shared): State<Shared>, request: Request) -> Response {
+    if request.uri().path() != &*shared.path || shared.ending.is_cancelled() {
+        return plain(StatusCode::NOT_FOUND);
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return plain(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let bytes = shared.source.bytes();
+    let asked = request.headers().get(RANGE).map(|value| value.to_str().unwrap_or_default());
+    let Some(range) = range::asked(asked, bytes) else {
+        let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE);
+        head(&mut response, CONTENT_RANGE, &format!("bytes */{bytes}"));
+        return response;
+    };
+    let mut response = plain(if asked.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK });
+    head(&mut response, ACCEPT_RANGES, "bytes");
+    head(&mut response, CONTENT_TYPE, "application/octet-stream");
+    head(&mut response, CONTENT_LENGTH, &(range.end - range.start).to_string());
+    if asked.is_some() {
+        head(&mut response, CONTENT_RANGE, &range::content(&range, bytes));
+    }
+    if request.method() == Method::GET {
+        *response.body_mut() = body(shared, range);
+    }
+    response
+}
+
+/// Fetched a little ahead, by a task that ends when nobody reads any more.
+fn body(shared: Shared, range: std::ops::Range<u64>) -> Body {
+    let (to, mut chunks) = mpsc::channel(READ_AHEAD);
+    tokio::spawn(async move {
+        let left = to.clone();
+        tokio::select! {
+            () = shared.source.bring(range, to) => {}
+            () = left.closed() => {}
+            () = shared.ending.cancelled() => {}
+        }
+    });
+    Body::from_stream(stream::poll_fn(move |cx| chunks.poll_recv(cx)))
+}
+
+fn plain(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+fn head(response: &mut response::Response<Body>, name: axum::http::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_extension_is_passed_on() {
+        assert_eq!(extension("talk.MOV"), ".MOV");
+        assert_eq!(extension("a.b/c d.mkv"), ".mkv");
+        for none in ["talk", "talk.", "talk.a b", "talk.%2e", "talk.notanextension", "a.ü"] {
+            assert_eq!(extension(none), "", "{none}");
+        }
+    }
+}

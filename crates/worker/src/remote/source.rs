@@ -1,0 +1,304 @@
+//! The source file of an execution's job, as the server has it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_RANGE, ETAG, HeaderName, RANGE};
+use reqwest::{Method, Response, StatusCode};
+use rules::task::Refusal;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info};
+use wire::Proof;
+use wire::http::header::PROOF;
+
+use super::fault::Fault;
+use super::{Client, range};
+use crate::Context;
+use crate::handler::Failed;
+use crate::pace::Pace;
+use crate::process::{Held, Progress};
+use crate::stop::Stop;
+
+/// How much is asked for in one request: little at first, for a reader that looks here and there, and more and more
+/// for one that reads on. What a reader that goes elsewhere leaves unread is wasted.
+const FIRST_WINDOW: u64 = 1 << 20;
+const LARGEST_WINDOW: u64 = 32 << 20;
+
+/// Enough to tell a web page from a program.
+const HEAD: u64 = 512;
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Where chunks go; whoever reads them may leave at any time.
+pub(super) type Chunks = mpsc::Sender<std::io::Result<Bytes>>;
+
+/// A file that stays the same from the first byte read to the last, or is not read on.
+#[derive(Debug)]
+pub struct Source {
+    client: Client,
+    proof: Proof,
+    /// How people know the file.
+    name: String,
+    version: Version,
+    head: Vec<u8>,
+    progress: Progress,
+    ending: Stop,
+    bytes_in: AtomicU64,
+    trouble: OnceLock<Trouble>,
+}
+
+/// Two answers of the same version are of the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Version {
+    etag: String,
+    bytes: u64,
+}
+
+/// Why it cannot be read on. Final for this execution.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Trouble {
+    Changed,
+    Gone(String),
+    Lost(Refusal),
+    Unreachable(String),
+}
+
+impl Trouble {
+    fn told(&self, name: &str) -> Failed {
+        match self {
+            Trouble::Changed => {
+                Failed::permanent(format!("{name} was changed while a stream was made of it"))
+            }
+            Trouble::Gone(why) => Failed::permanent(format!("{name}: {why}")),
+            Trouble::Lost(refusal) => Failed::transient(refusal.to_string()),
+            Trouble::Unreachable(why) => Failed::transient(format!("{name} cannot be read: {why}")),
+        }
+    }
+
+    /// Who has lost its lease need not go on.
+    fn end(&self, ending: &Stop) {
+        if let Trouble::Lost(refusal) = self {
+            ending.stop((*refusal).into());
+        }
+    }
+
+    fn of(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(refusal) => Trouble::Lost(refusal),
+            Fault::Rejected { status: 404 | 410, detail, .. } => Trouble::Gone(detail),
+            // There is less of it than there was.
+            Fault::Rejected { status: 416, .. } => Trouble::Changed,
+            Fault::Away { .. } | Fault::Dismissed(_) | Fault::Rejected { .. } => {
+                Trouble::Unreachable(fault.to_string())
+            }
+        }
+    }
+}
+
+impl Source {
+    /// Finds the file and looks at its beginning. While the server is away this waits, and nothing counts as progress.
+    pub async fn open(client: &Client, proof: Proof, name: &str, context: &Context) -> Result<Self, Failed> {
+        let mut wait = Wait::new(client, &context.progress);
+        let (version, head) = loop {
+            let fault = match look(client, proof).await {
+                Ok(found) => break found,
+                Err(Fault::Rejected { status: 416, .. }) => {
+                    return Err(Failed::permanent(format!("{name}: the file is empty: upload it again")));
+                }
+                Err(fault) => fault,
+            };
+            if let Err(trouble) = wait.after(fault).await {
+                trouble.end(context.ending());
+                return Err(trouble.told(name));
+            }
+        };
+        Ok(Source {
+            client: client.clone(),
+            proof,
+            name: name.into(),
+            version,
+            bytes_in: AtomicU64::new(head.len() as u64),
+            head,
+            progress: context.progress.clone(),
+            ending: context.ending().clone(),
+            trouble: OnceLock::new(),
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.version.bytes
+    }
+
+    /// Its first bytes, some hundred.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// How much was fetched so far, of what was read and what was not.
+    pub fn bytes_in(&self) -> u64 {
+        self.bytes_in.load(Ordering::Relaxed)
+    }
+
+    /// Why it cannot be read on, if so: then whatever was made of it is not to be used.
+    pub fn trouble(&self) -> Option<Failed> {
+        self.trouble.get().map(|trouble| trouble.told(&self.name))
+    }
+
+    /// Brings these bytes, in order and each once, whatever happens on the way; or an error, and the trouble is known.
+    pub(super) async fn bring(self: Arc<Self>, range: Range<u64>, to: Chunks) {
+        let (mut at, mut window) = (range.start, FIRST_WINDOW);
+        let mut wait = Wait::new(&self.client, &self.progress);
+        while at < range.end {
+            let end = range.end.min(at + window);
+            match self.bring_window(&mut at, end, &to, &mut wait).await {
+                Ok(true) => window = LARGEST_WINDOW.min(window * 2),
+                // Nobody reads on.
+                Ok(false) => return,
+                Err(fault) => {
+                    debug!("reading {} broke off at byte {at} of {}: {fault}", self.name, self.version.bytes);
+                    if let Err(trouble) = wait.after(fault).await {
+                        info!("cannot read on in {}: {trouble:?}", self.name);
+                        trouble.end(&self.ending);
+                        let _ = self.trouble.set(trouble);
+                        let _ = to.send(Err(std::io::Error::other("the source cannot be read on"))).await;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether somebody still reads.
+    async fn bring_window(
+        &self,
+        at: &mut u64,
+        end: u64,
+        to: &Chunks,
+        wait: &mut Wait,
+    ) -> Result<bool, Fault> {
+        let mut response = fetch(&self.client, self.proof, &(*at..end)).await?;
+        self.check(&response, *at)?;
+        let silence = self.client.patience().silence;
+        while *at < end {
+            let mut chunk = next(&mut response, silence).await?;
+            chunk.truncate(usize::try_from(end - *at).unwrap_or(usize::MAX));
+            let length = chunk.len() as u64;
+            self.bytes_in.fetch_add(length, Ordering::Relaxed);
+            wait.moved();
+            if to.send(Ok(chunk)).await.is_err() {
+                return Ok(false);
+            }
+            *at += length;
+        }
+        Ok(true)
+    }
+
+    fn check(&self, response: &Response, at: u64) -> Result<(), Fault> {
+        let (version, first) = version(response)?;
+        if version != self.version {
+            return Err(Fault::Rejected { status: 416, code: String::new(), detail: "changed".into() });
+        }
+        if first != at {
+            return Err(Fault::away(format!("asked for byte {at} and was given byte {first}")));
+        }
+        Ok(())
+    }
+}
+
+/// Which file it is, and its first bytes.
+async fn look(client: &Client, proof: Proof) -> Result<(Version, Vec<u8>), Fault> {
+    let mut response = fetch(client, proof, &(0..HEAD)).await?;
+    let (version, first) = version(&response)?;
+    let wanted = usize::try_from(version.bytes.min(HEAD)).unwrap_or_default();
+    if first != 0 {
+        return Err(Fault::away(format!("asked for the beginning and was given byte {first}")));
+    }
+    let mut head = Vec::new();
+    while head.len() < wanted {
+        head.extend_from_slice(&next(&mut response, client.patience().silence).await?);
+    }
+    head.truncate(wanted);
+    Ok((version, head))
+}
+
+async fn fetch(client: &Client, proof: Proof, range: &Range<u64>) -> Result<Response, Fault> {
+    let request = client
+        .request(Method::GET, ["source"])
+        .header(PROOF, proof.to_header())
+        .header(RANGE, range::header(range));
+    client.send(request, sleep(client.patience().silence)).await
+}
+
+/// Of which file an answer is a part, and where in it that begins. An answer that does not say so is not the server's,
+/// whatever its status: a page of some proxy.
+fn version(response: &Response) -> Result<(Version, u64), Fault> {
+    let text = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let given = text(CONTENT_RANGE).and_then(range::given);
+    match (response.status(), text(ETAG), given) {
+        (StatusCode::PARTIAL_CONTENT, Some(etag), Some((first, bytes))) => {
+            Ok((Version { etag: etag.into(), bytes }, first))
+        }
+        (status, ..) => Err(Fault::away(format!("the answer, {status}, is no part of a file"))),
+    }
+}
+
+/// The end of an answer that should go on is an error too.
+async fn next(response: &mut Response, silence: Duration) -> Result<Bytes, Fault> {
+    match timeout(silence, response.chunk()).await {
+        Ok(Ok(Some(chunk))) => Ok(chunk),
+        Ok(Ok(None)) => Err(Fault::away("the answer ends too early")),
+        Ok(Err(error)) => Err(Fault::of(error)),
+        Err(_) => Err(Fault::away(format!("nothing came for {silence:?}"))),
+    }
+}
+
+/// What happens between a try that failed and the next.
+#[derive(Debug)]
+struct Wait {
+    patience: Duration,
+    pace: Pace,
+    progress: Progress,
+    failing_since: Option<Instant>,
+    /// A program that waits for its input does not move, though it may seem to.
+    held: Option<Held>,
+}
+
+impl Wait {
+    fn new(client: &Client, progress: &Progress) -> Self {
+        Wait {
+            patience: client.patience().source,
+            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+            progress: progress.clone(),
+            failing_since: None,
+            held: None,
+        }
+    }
+
+    fn moved(&mut self) {
+        self.pace.reset();
+        (self.failing_since, self.held) = (None, None);
+    }
+
+    /// Returns when it is time to try again, unless that would be no use. A lease that has run out may be renewed
+    /// yet; if it is not, whoever renews it ends the execution.
+    async fn after(&mut self, fault: Fault) -> Result<(), Trouble> {
+        if !matches!(fault, Fault::Away { .. } | Fault::Refused(Refusal::LeaseExpired)) {
+            return Err(Trouble::of(fault));
+        }
+        if self.failing_since.get_or_insert_with(Instant::now).elapsed() > self.patience {
+            return Err(Trouble::Unreachable(fault.to_string()));
+        }
+        self.held.get_or_insert_with(|| self.progress.hold());
+        sleep(self.pace.next()).await;
+        Ok(())
+    }
+}

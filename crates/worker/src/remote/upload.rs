@@ -1,0 +1,199 @@
+//! One file on its way to the server.
+
+use std::io::{self, SeekFrom};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
+use reqwest::{Body, Method, RequestBuilder, Response};
+use rules::task::Refusal;
+use tokio::fs::File;
+use tokio::io::AsyncSeekExt;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::io::ReaderStream;
+use tracing::debug;
+use wire::Proof;
+use wire::http::header::{PROOF, SHA256, UPLOAD_OFFSET};
+use wire::http::{Output, code};
+
+use super::fault::Fault;
+use super::{Client, range};
+use crate::Context;
+use crate::handler::Failed;
+use crate::pace::Pace;
+use crate::transcode::disk;
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// How often a file that arrives damaged is sent again.
+const REPETITIONS: u32 = 3;
+
+const CHUNK: usize = 64 << 10;
+
+pub(super) struct Upload<'a> {
+    pub client: &'a Client,
+    pub proof: Proof,
+    pub context: &'a Context,
+    pub folder: &'a Path,
+}
+
+/// What is to be done after a try that failed.
+enum Next {
+    /// Ask how far the server is, and go on there.
+    Continue,
+    StartOver,
+}
+
+impl Upload<'_> {
+    /// Returns when the server has the file, as it was declared.
+    pub async fn send(&self, output: &Output) -> Result<(), Failed> {
+        let mut pace = Pace::new(FIRST_WAIT, LONGEST_WAIT);
+        let (mut offset, mut repetitions) = (0, REPETITIONS);
+        loop {
+            let fault = match self.put(output, offset).await? {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            debug!("uploading {} broke off: {fault}", output.path);
+            offset = match self.judge(output, fault, &mut repetitions)? {
+                Next::Continue => {
+                    sleep(pace.next()).await;
+                    self.offset(output, &mut pace).await?
+                }
+                Next::StartOver => 0,
+            };
+        }
+    }
+
+    fn judge(&self, output: &Output, fault: Fault, repetitions: &mut u32) -> Result<Next, Failed> {
+        let is_damaged = |code: &str| matches!(code, code::HASH_MISMATCH | code::SIZE_MISMATCH);
+        match fault {
+            Fault::Away { is_absent, .. } => {
+                if is_absent {
+                    // The work is done; that nobody is there to take it is not its standing still.
+                    self.context.progress.beat();
+                }
+                Ok(Next::Continue)
+            }
+            // It may be renewed yet; if it is not, whoever renews it ends the execution.
+            Fault::Refused(Refusal::LeaseExpired) => Ok(Next::Continue),
+            Fault::Refused(refusal) => {
+                self.context.lose(refusal);
+                Err(Failed::transient(refusal.to_string()))
+            }
+            Fault::Rejected { code, .. } if is_damaged(&code) && *repetitions > 0 => {
+                *repetitions -= 1;
+                Ok(Next::StartOver)
+            }
+            // It does not agree where to go on.
+            Fault::Rejected { status: 409 | 416, .. } if *repetitions > 0 => {
+                *repetitions -= 1;
+                Ok(Next::StartOver)
+            }
+            Fault::Dismissed(why) | Fault::Rejected { detail: why, .. } => {
+                Err(Failed::transient(format!("the server does not take {}: {why}", output.path)))
+            }
+        }
+    }
+
+    /// Sends the file from `offset` on. Only the disk's failure is an error at once.
+    async fn put(&self, output: &Output, offset: u64) -> Result<Result<(), Fault>, Failed> {
+        let path = self.folder.join(&output.path);
+        let file = open(&path, offset).await.map_err(|error| disk("reading", &path, &error))?;
+        let moved = Moved::default();
+        let body = self.body(file, output.bytes - offset, moved.clone());
+        let mut request = self
+            .request(Method::PUT, output)
+            .header(SHA256, &output.sha256)
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .header(CONTENT_LENGTH, output.bytes - offset);
+        if offset > 0 {
+            request = request.header(CONTENT_RANGE, range::content(&(offset..output.bytes), output.bytes));
+        }
+        let silence = self.client.patience().silence;
+        let answer = self.client.send(request.body(body), moved.none_for(silence)).await;
+        Ok(answer.and_then(|response| taken(&response)))
+    }
+
+    fn body(&self, file: File, bytes: u64, moved: Moved) -> Body {
+        use tokio::io::AsyncReadExt;
+        let progress = self.context.progress.clone();
+        let chunks = ReaderStream::with_capacity(file.take(bytes), CHUNK);
+        Body::wrap_stream(chunks.inspect_ok(move |_| {
+            moved.now();
+            progress.beat();
+        }))
+    }
+
+    /// Where to go on: how much of the file the server has. One that has all of it and did not say so is sent it again,
+    /// for only its answer to that says that it is right.
+    async fn offset(&self, output: &Output, pace: &mut Pace) -> Result<u64, Failed> {
+        loop {
+            match self.client.send_head(self.request(Method::HEAD, output)).await {
+                Ok(response) => {
+                    let offset = has(&response).filter(|offset| *offset < output.bytes);
+                    return Ok(offset.unwrap_or_default());
+                }
+                Err(Fault::Rejected { .. }) => return Ok(0),
+                Err(fault) => {
+                    self.judge(output, fault, &mut 0)?;
+                    sleep(pace.next()).await;
+                }
+            }
+        }
+    }
+
+    fn request(&self, method: Method, output: &Output) -> RequestBuilder {
+        let parts = ["outputs"].into_iter().chain(output.path.split('/'));
+        self.client.request(method, parts).header(PROOF, self.proof.to_header())
+    }
+}
+
+async fn open(path: &Path, offset: u64) -> io::Result<File> {
+    let mut file = File::open(path).await?;
+    file.seek(SeekFrom::Start(offset)).await?;
+    Ok(file)
+}
+
+fn has(response: &Response) -> Option<u64> {
+    response.headers().get(UPLOAD_OFFSET)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// A page for people, whatever its status, is not by the server.
+fn taken(response: &Response) -> Result<(), Fault> {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("json");
+    match kind.contains("json") {
+        true => Ok(()),
+        false => Err(Fault::away(format!("the answer is {kind}, and not what a Vodmill server would say"))),
+    }
+}
+
+/// When the last bytes went out.
+#[derive(Clone)]
+struct Moved(Arc<Mutex<Instant>>);
+
+impl Default for Moved {
+    fn default() -> Self {
+        Moved(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl Moved {
+    fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Returns when nothing has moved for so long.
+    async fn none_for(self, silence: Duration) {
+        loop {
+            let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.elapsed() >= silence {
+                return;
+            }
+            sleep_until(last + silence).await;
+        }
+    }
+}
