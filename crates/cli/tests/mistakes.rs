@@ -88,10 +88,26 @@ fn unknown_things_are_said_to_be_unknown(engine: Engine) {
         (vec!["frobnicate"], 2, "unrecognized subcommand"),
         (vec!["worker", "--slots", "0"], 2, "invalid value '0'"),
         (vec!["worker", "--capability", "Not OK"], 2, "capability `Not OK` is not usable"),
+        (vec!["worker", "--server", "ftp://host", "--key", "k"], 2, "by http or https, not by `ftp`"),
+        (vec!["worker", "--server", "http://ann:pw@host", "--key", "k"], 2, "leave user and password out"),
+        (vec!["worker", "--server", "http://host"], 2, "needs a key"),
+        (vec!["worker", "--server", "http://host", "--key", "two words"], 2, "was something else pasted?"),
+        (vec!["worker", "--server", "http://host", "--key-file", "nowhere"], 2, "key from nowhere"),
+        (vec!["worker", "--server", "http://host", "--key", "k", "--name", "anna"], 2, "cannot be used with"),
+        (vec!["worker", "--allow-commands"], 2, "--server"),
     ] {
         let said = world.vodmill(&args).ends_with(code);
         assert!(said.contains(reason), "{args:?} → {said}");
     }
+}
+
+#[test]
+fn a_workers_key_is_not_shown_by_the_help() {
+    let world = World::bare(Engine::Sqlite);
+
+    let help = world.vodmill(&["worker", "--help"]).env("VODMILL_WORKER_KEY", "vmw_s3cr3t").succeeds();
+
+    assert!(help.contains("VODMILL_WORKER_KEY") && !help.contains("vmw_s3cr3t"), "{help}");
 }
 
 fn an_ended_job_cannot_be_changed(engine: Engine) {

@@ -1,3 +1,5 @@
+mod remote;
+
 use crate::Done;
 use crate::settings::{Settings, duration};
 use rules::placement::Capabilities;
@@ -6,16 +8,17 @@ use std::time::Duration;
 use store::Store;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use worker::{Handlers, IsOver, Options, Shutdown};
+use worker::{Admission, Handlers, IsOver, Options, Shutdown};
 
 /// Run a worker
 ///
-/// Asks the database for tasks and does them, several at a time. SIGTERM lets it finish what it has and end; a second
+/// Asks the database for tasks and does them, several at a time; with --server, a server, over HTTP: then it needs nothing
+/// of this machine but ffmpeg and a folder to work in. SIGTERM lets it finish what it has and end; a second
 /// one gives its work back at once. Killed, it loses nothing: its tasks are free again when their leases expire.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How people tell workers apart. Default: the machine's name
-    #[arg(long)]
+    /// How people tell workers apart. Default: the machine's name. At a server it is the name its key was made for
+    #[arg(long, conflicts_with = "server")]
     name: Option<String>,
     /// How many tasks it works on at a time. Default: one for each processor
     #[arg(long, value_name = "N")]
@@ -32,17 +35,32 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
     drain_seconds: f64,
     /// End when every job has ended and every effect is delivered
-    #[arg(long)]
+    #[arg(long, conflicts_with = "server")]
     exit_when_idle: bool,
     /// Do not orchestrate as well; some other process must
-    #[arg(long)]
+    #[arg(long, conflicts_with = "server")]
     no_orchestrator: bool,
+    /// Takes nothing new while less than so many megabytes would stay free on the disk of the work folder
+    #[arg(long, value_name = "MB", default_value_t = 1024, env = "VODMILL_WORKER_DISK_RESERVE_MB")]
+    disk_reserve: u64,
+    /// Takes a task only if so many megabytes of memory are free for it
+    #[arg(long, value_name = "MB", default_value_t = 256, env = "VODMILL_WORKER_TASK_MEMORY_MB")]
+    task_memory: u64,
+    /// How many tasks may use hardware encoders at a time. Default: as many as there are slots
+    #[arg(long, value_name = "N", env = "VODMILL_WORKER_ENCODER_SESSIONS")]
+    encoder_sessions: Option<NonZeroU32>,
+    #[command(flatten)]
+    remote: remote::AtServer,
 }
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        if let Some(server) = &self.remote.server {
+            let options = self.options(settings)?;
+            return self.remote.run(server, options).await;
+        }
         let store = settings.open().await?;
-        let options = self.options(settings, &store)?;
+        let options = self.options_at(&store, settings)?;
         let shutdown = Shutdown::on_signals()?;
         let (ending, beside) = self.orchestrate(settings, &store)?;
         let summary = worker::run(store.desk(), Handlers::built_in(), options, shutdown).await;
@@ -53,7 +71,7 @@ impl Args {
         Ok(Done::Yes)
     }
 
-    fn options(&self, settings: &Settings, store: &Store) -> anyhow::Result<Options> {
+    fn options(&self, settings: &Settings) -> anyhow::Result<Options> {
         let mut options = Options::new(settings.work_folder());
         if let Some(name) = &self.name {
             options.name = name.clone();
@@ -61,9 +79,20 @@ impl Args {
         options.slots = self.slots.unwrap_or_else(processors);
         options.capabilities =
             Capabilities::new(&self.capabilities).map_err(|bad| crate::settings::Usage(bad.to_string()))?;
-        options.heartbeat_interval = duration(store.options().heartbeat_interval);
+        options.admission = Admission {
+            disk_reserve: self.disk_reserve.saturating_mul(1 << 20),
+            memory_per_task: self.task_memory.saturating_mul(1 << 20),
+            encoder_sessions: self.encoder_sessions.map(NonZeroU32::get),
+            ..Admission::considerate()
+        };
         options.drain_deadline = Duration::try_from_secs_f64(self.drain_seconds)
             .map_err(|error| crate::settings::Usage(format!("--drain-seconds: {error}")))?;
+        Ok(options)
+    }
+
+    fn options_at(&self, store: &Store, settings: &Settings) -> anyhow::Result<Options> {
+        let mut options = self.options(settings)?;
+        options.heartbeat_interval = duration(store.options().heartbeat_interval);
         // A lease must outlive a few lost tries at its renewal.
         let lease = duration(store.options().lease);
         options.error_wait = options.error_wait.min(lease / 4);

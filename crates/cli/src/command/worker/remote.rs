@@ -1,0 +1,79 @@
+//! A worker that knows only a server's URL and its own key.
+
+use crate::Done;
+use crate::settings::Usage;
+use rules::placement::Capabilities;
+use std::path::PathBuf;
+use std::time::Duration;
+use worker::process::Guard;
+use worker::remote::{Address, Client, HttpDesk, Key, Patience};
+use worker::transcode::Tools;
+use worker::{Handlers, Options, Shutdown, encoders};
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "At a server")]
+pub struct AtServer {
+    /// Works for the server at this URL, instead of asking a database
+    #[arg(long, value_name = "URL", env = "VODMILL_SERVER")]
+    pub server: Option<String>,
+    /// The worker's key, as `vodmill workers register` showed it. Other users of this machine can see arguments: better
+    /// give it as a variable or a file
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "VODMILL_WORKER_KEY",
+        hide_env_values = true,
+        conflicts_with = "key_file"
+    )]
+    key: Option<String>,
+    /// The file that holds the worker's key
+    #[arg(long, value_name = "FILE", env = "VODMILL_WORKER_KEY_FILE")]
+    key_file: Option<PathBuf>,
+    /// Also runs commands that jobs bring along. Whoever may submit jobs to the server can then do on this machine what
+    /// this user can
+    #[arg(long, requires = "server", env = "VODMILL_WORKER_ALLOW_COMMANDS")]
+    allow_commands: bool,
+}
+
+impl AtServer {
+    pub async fn run(&self, server: &str, mut options: Options) -> anyhow::Result<Done> {
+        let address: Address = server.parse().map_err(|bad| Usage(format!("--server: {bad}")))?;
+        let client = Client::new(address, &self.key()?, Patience::default())?;
+        let shutdown = Shutdown::on_signals()?;
+        options.capabilities = able(&options.capabilities).await?;
+        options.kind = wire::Kind::Remote;
+        // The server keeps the question for work until there is some.
+        (options.idle_min, options.idle_max) = (Duration::from_millis(500), Duration::from_secs(30));
+        (options.error_wait, options.error_wait_max) = (Duration::from_secs(1), Duration::from_secs(15));
+        let handlers = if self.allow_commands { Handlers::built_in() } else { Handlers::default() };
+        let handlers = handlers.with_transcoding(&Tools::new(client.clone()));
+        let desk = HttpDesk::new(client, &options.folder);
+        worker::run(desk, handlers, options, shutdown).await?;
+        Ok(Done::Yes)
+    }
+
+    fn key(&self) -> anyhow::Result<Key> {
+        let text = match (&self.key, &self.key_file) {
+            (Some(key), _) => key.clone(),
+            (None, Some(file)) => std::fs::read_to_string(file).map_err(|error| {
+                Usage(format!("cannot read the worker's key from {}: {error}", file.display()))
+            })?,
+            (None, None) => {
+                let how =
+                    "give it as VODMILL_WORKER_KEY or by --key-file; `vodmill workers register` makes one";
+                return Err(Usage(format!("a worker at a server needs a key: {how}")).into());
+            }
+        };
+        Ok(Key::new(&text).map_err(|bad| Usage(bad.to_string()))?)
+    }
+}
+
+/// With every encoder that works here.
+async fn able(named: &Capabilities) -> anyhow::Result<Capabilities> {
+    let found = encoders::find(&Guard::default()).await;
+    if found.is_empty() {
+        tracing::warn!("none of ffmpeg's encoders works here; is ffmpeg installed?");
+    }
+    let names = encoders::capabilities(&found).into_iter().chain(named.iter().map(String::from));
+    Ok(Capabilities::new(names).map_err(|bad| Usage(bad.to_string()))?)
+}
