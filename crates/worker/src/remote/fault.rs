@@ -1,5 +1,6 @@
 //! What an answer comes to that is not the one asked for.
 
+use reqwest::header::CONTENT_RANGE;
 use reqwest::{Response, StatusCode};
 use rules::task::Refusal;
 use wire::http::{Problem, code};
@@ -67,6 +68,10 @@ pub(super) async fn judge(response: Response) -> Result<Response, Fault> {
     if status.is_redirection() {
         return Err(Fault::away(format!("{by_status}: it has moved, or something in between wants a login")));
     }
+    if status == StatusCode::RANGE_NOT_SATISFIABLE && response.headers().contains_key(CONTENT_RANGE) {
+        // It says all there is to say without a body.
+        return Err(Fault::Rejected { status: status.as_u16(), code: String::new(), detail: by_status });
+    }
     let body = read(response, LONGEST_PROBLEM).await?;
     match serde_json::from_slice::<Problem>(&body) {
         Err(_) => Err(Fault::away(format!("{by_status}, and not as a Vodmill server would"))),
@@ -74,13 +79,14 @@ pub(super) async fn judge(response: Response) -> Result<Response, Fault> {
     }
 }
 
-/// As [`judge`] for answers to HEAD, which cannot explain themselves.
+/// As [`judge`] for answers to HEAD, which cannot explain themselves; who asks for more will hear why.
 pub(super) fn judge_head(response: Response) -> Result<Response, Fault> {
     let status = response.status();
     let detail = format!("the server answers {status}");
     match status {
         _ if status.is_success() => Ok(response),
-        StatusCode::NOT_FOUND => {
+        StatusCode::TOO_MANY_REQUESTS => Err(Fault::away(detail)),
+        _ if status.is_client_error() => {
             Err(Fault::Rejected { status: status.as_u16(), code: String::new(), detail })
         }
         _ => Err(Fault::away(detail)),

@@ -88,8 +88,8 @@ impl Upload<'_> {
                 *repetitions -= 1;
                 Ok(Next::StartOver)
             }
-            // It does not agree where to go on.
-            Fault::Rejected { status: 409 | 416, .. } if *repetitions > 0 => {
+            // It does not agree where to go on, or not all of the request came through.
+            Fault::Rejected { status: 400 | 409 | 416, .. } if *repetitions > 0 => {
                 *repetitions -= 1;
                 Ok(Next::StartOver)
             }

@@ -114,6 +114,7 @@ pub async fn a_page_in_place_of_the_server_takes_no_file() {
 
 pub async fn a_lost_lease_ends_the_upload() {
     let made = Made::new().await;
+    made.scene.line.harm("PUT", Harm::Refuse).harm("PUT", Harm::Refuse);
     made.scene.server.with(|desk| desk.refusal = Some(Refusal::NotRunning));
 
     let kept = made.keep().await;

@@ -152,7 +152,9 @@ impl Server {
             let (first, last) = asked.split_once('-').unwrap();
             let first: usize = first.parse().unwrap();
             if first >= whole {
-                return Err(problem(416, "range_not_satisfiable", None));
+                let response =
+                    Response::builder().status(416).header("content-range", format!("bytes */{whole}"));
+                return Err(response.body(Body::empty()).unwrap());
             }
             let last = last.parse().unwrap_or(usize::MAX).min(whole - 1);
             let builder = Response::builder()
@@ -170,6 +172,9 @@ impl Server {
     }
 
     fn offset(&self, path: &str) -> Response {
+        if self.with(|desk| desk.refusal).is_some() {
+            return plain(409);
+        }
         match self.with(|desk| desk.outputs.get(path).map(Vec::len)) {
             None => plain(404),
             Some(offset) => {
