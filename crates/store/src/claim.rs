@@ -181,7 +181,7 @@ async fn take(tx: &mut Tx, lanes: &[OpenLane], max: i64) -> Result<Vec<TaskRow>>
 }
 
 async fn lock(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<TaskRow>> {
-    tx.query(READY_IN_LANE).bind(lane.id).bind(lane.ready_before).bind(max).all().await
+    tx.query(READY_IN_LANE).bind(lane.id).bind(lane.ready_before).bind(max).many().await
 }
 
 async fn peek(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<(i64, i64, i64)>> {

@@ -22,14 +22,15 @@ pub struct Statement {
     /// For each parameter the columns of its rows; none where it is a plain value.
     pub rows: Vec<Vec<Named>>,
     forms: Mutex<HashMap<(Engine, Vec<Shape>), &'static str>>,
+    gathered: Mutex<HashMap<Vec<Shape>, &'static str>>,
 }
 
 /// Statements are constants: what is leaked is bounded by the program's text.
 pub fn statement(sql: &'static str) -> &'static Statement {
     static MADE: LazyLock<Mutex<HashMap<&'static str, &'static Statement>>> = LazyLock::new(Mutex::default);
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    made.entry(sql)
-        .or_insert_with(|| Box::leak(Box::new(Statement { sql, rows: rows(sql), forms: Mutex::default() })))
+    let make = || Statement { sql, rows: rows(sql), forms: Mutex::default(), gathered: Mutex::default() };
+    made.entry(sql).or_insert_with(|| Box::leak(Box::new(make())))
 }
 
 impl Statement {
@@ -45,6 +46,26 @@ impl Statement {
         forms.insert(key, form);
         form
     }
+
+    /// The text for SQLite whose answer is one JSON text: an array of rows, each an array of its columns.
+    pub fn gathered(&self, shapes: Vec<Shape>) -> &'static str {
+        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.entry(shapes).or_insert_with_key(|shapes| {
+            Box::leak(gather(&make(self.sql, Engine::Sqlite, shapes), columns_selected(self.sql)).into())
+        })
+    }
+}
+
+fn gather(sql: &str, columns: usize) -> String {
+    let names: Vec<String> = (1..=columns).map(|at| format!("c{at}")).collect();
+    let names = names.join(", ");
+    format!("WITH r({names}) AS ({sql}\n) SELECT json_group_array(json_array({names})) FROM r")
+}
+
+/// How many columns a plain SELECT gives: names, and no expressions with commas.
+fn columns_selected(sql: &str) -> usize {
+    let list = sql.trim_start().strip_prefix("SELECT ").and_then(|rest| rest.split("FROM ").next());
+    list.expect("SELECT column, … FROM …").split(',').count()
 }
 
 fn make(sql: &str, engine: Engine, shapes: &[Shape]) -> String {
@@ -243,6 +264,17 @@ mod tests {
         assert_eq!(
             form(Engine::Sqlite, [Once, Once]),
             around("(SELECT $2 AS id, $3 AS word) AS r WHERE id < $4")
+        );
+    }
+
+    #[test]
+    fn sqlite_gathers_an_answer_into_one_text() {
+        let sql = "\nSELECT t.id, t.word\nFROM t WHERE id = $1\nFOR UPDATE";
+
+        assert_eq!(
+            statement(sql).gathered(vec![vec![]]),
+            "WITH r(c1, c2) AS (\nSELECT t.id, t.word\nFROM t WHERE id = $1\n) \
+             SELECT json_group_array(json_array(c1, c2)) FROM r"
         );
     }
 

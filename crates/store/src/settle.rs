@@ -29,7 +29,7 @@ impl Store {
     /// passed over. Returns how many were found, settled or not.
     pub async fn settle(&self, max: i64) -> Result<Settled> {
         let mut read = self.db.look().await?;
-        let found: Vec<(i64,)> = read.query(COMMITTED).bind(max).all().await?;
+        let found: Vec<(i64,)> = read.query(COMMITTED).bind(max).many().await?;
         drop(read);
         let found: Vec<TaskId> = found.into_iter().map(|(id,)| TaskId(id)).collect();
         if found.is_empty() {

@@ -6,10 +6,10 @@ use rules::execution::Status;
 use rules::lease::{Lease, Terms};
 use rules::task::{Name, Next, State, Task};
 use rules::{Fence, Millis, TaskId, Token};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone, sqlx::FromRow, Deserialize)]
 pub(crate) struct TaskRow {
     pub id: i64,
     pub stage: i64,
@@ -24,7 +24,7 @@ pub(crate) struct TaskRow {
 }
 
 /// What the rules need of a task's current execution.
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone, sqlx::FromRow, Deserialize)]
 pub(crate) struct ExecutionRow {
     pub task_id: i64,
     pub fence: i64,
@@ -39,7 +39,7 @@ pub(crate) struct ExecutionRow {
 }
 
 /// What settling needs of a committed task.
-#[derive(sqlx::FromRow)]
+#[derive(sqlx::FromRow, Deserialize)]
 struct CommittedRow {
     id: i64,
     stage: i64,
@@ -111,7 +111,7 @@ pub(crate) async fn lock(
     busy: Busy,
 ) -> Result<Vec<Loaded>> {
     let sql = if busy == Busy::Skip { LOCK_FREE } else { LOCK };
-    let rows: Vec<TaskRow> = tx.query(sql).ids(ids.into_iter().map(|id| id.0)).all().await?;
+    let rows: Vec<TaskRow> = tx.query(sql).ids(ids.into_iter().map(|id| id.0)).many().await?;
     with_executions(tx, rows).await
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn committed(
     tx: &mut Tx,
     ids: impl IntoIterator<Item = TaskId>,
 ) -> Result<Vec<(Loaded, Option<String>)>> {
-    let rows: Vec<CommittedRow> = tx.query(COMMITTED).ids(ids.into_iter().map(|id| id.0)).all().await?;
+    let rows: Vec<CommittedRow> = tx.query(COMMITTED).ids(ids.into_iter().map(|id| id.0)).many().await?;
     Ok(rows.into_iter().map(CommittedRow::into_loaded).collect())
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn with_executions(tx: &mut Tx, rows: Vec<TaskRow>) -> Result<V
     let executions: Vec<ExecutionRow> = if keys.is_empty() {
         Vec::new()
     } else {
-        tx.query(EXECUTIONS).rows(&keys).all().await?
+        tx.query(EXECUTIONS).rows(&keys).many().await?
     };
     let mut executions: HashMap<i64, ExecutionRow> =
         executions.into_iter().map(|execution| (execution.task_id, execution)).collect();
