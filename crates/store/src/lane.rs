@@ -12,9 +12,12 @@ ON CONFLICT (asks, prefers_gpu) DO NOTHING";
 
 const FIND: &str = "SELECT id FROM lane WHERE asks = $1 AND prefers_gpu = $2";
 
-const ALL: &str = "SELECT id, asks, prefers_gpu FROM lane ORDER BY id";
-
-const CAPABILITIES: &str = "SELECT capabilities, status FROM worker WHERE id = $1";
+/// A worker beside every lane there is; a worker without lanes is one row.
+const WORKER_AND_LANES: &str = "
+SELECT w.capabilities, w.status, l.id, l.asks, l.prefers_gpu
+FROM worker w LEFT JOIN lane l ON TRUE
+WHERE w.id = $1
+ORDER BY l.id";
 
 const IDLE_WORKERS: &str = "
 SELECT capabilities, status, last_heartbeat FROM worker
@@ -42,17 +45,18 @@ pub(crate) async fn open_to(
     worker: WorkerId,
     heartbeat_interval: Millis,
 ) -> Result<Vec<OpenLane>> {
-    let known: Option<(String, String)> = tx.query(CAPABILITIES).bind(worker).optional().await?;
-    let (capabilities, status) = known.ok_or(Error::NotFound("worker"))?;
+    type Row = (String, String, Option<i64>, Option<String>, Option<bool>);
+    let rows: Vec<Row> = tx.query(WORKER_AND_LANES).bind(worker).all().await?;
+    let (capabilities, status, ..) = rows.first().ok_or(Error::NotFound("worker"))?;
     let status: rules::worker::Status = status.parse()?;
     rules::worker::Worker { status, ..rules::worker::Worker::register(Millis(0)) }.may_claim()?;
-    let capabilities = read(&capabilities)?;
+    let capabilities = read(capabilities)?;
 
-    let lanes: Vec<(i64, String, bool)> = tx.query(ALL).all().await?;
-    let lanes = lanes
-        .into_iter()
-        .map(|(id, asks, prefers_gpu)| read(&asks).map(|asks| (id, Lane { asks, prefers_gpu })));
-    let lanes = lanes.collect::<Result<Vec<_>>>()?;
+    let lanes = rows
+        .iter()
+        .filter_map(|(.., id, asks, prefers_gpu)| Some(((*id)?, asks.as_deref()?, (*prefers_gpu)?)));
+    let lane = |(id, asks, prefers_gpu)| read(asks).map(|asks| (id, Lane { asks, prefers_gpu }));
+    let lanes = lanes.map(lane).collect::<Result<Vec<_>>>()?;
 
     let defers = !capabilities.has_gpu() && lanes.iter().any(|(_, lane)| lane.prefers_gpu);
     let peers = if defers {
