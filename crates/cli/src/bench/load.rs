@@ -1,6 +1,6 @@
 //! Jobs that ask for nothing, and the ways to bring them to their end.
 
-use super::raw::parts;
+use super::raw::{CALLERS, parts};
 use anyhow::ensure;
 use rules::spec::Spec;
 use rules::{Millis, WorkerId};
@@ -18,9 +18,14 @@ const KIND: &str = "noop";
 /// Segments of one job where it does not matter.
 const PER_JOB: usize = 1000;
 
-/// As in production, but for a lease that outlives every measure.
+/// As in production, but for a lease that outlives every measure, and as many connections as the peer of
+/// `bench/compare.sh` has.
 pub fn options() -> store::Options {
-    store::Options { lease: Millis::from_secs(24 * 3600), ..store::Options::default() }
+    store::Options {
+        lease: Millis::from_secs(24 * 3600),
+        connections: CALLERS as u32,
+        ..store::Options::default()
+    }
 }
 
 pub async fn open(location: &Location) -> anyhow::Result<Store> {
