@@ -8,20 +8,33 @@ use store::{Result, Store};
 /// How many tasks one transaction takes.
 const BATCH: i64 = 1000;
 
-pub(crate) async fn run(store: &Store, options: &Options) {
+pub(crate) async fn commits(store: &Store, options: &Options) {
     let wakeups = store.wake().subscribe(Topic::Settle);
-    repeat("carry jobs forward", options.poll, Some(wakeups), || look(store)).await;
+    repeat("carry jobs forward", options.poll, Some(wakeups), || settle(store)).await;
 }
 
-async fn look(store: &Store) -> Result<Look> {
+async fn settle(store: &Store) -> Result<Look> {
     loop {
         let settled = store.settle(BATCH).await?;
+        match (settled.found, settled.settled) {
+            (0, _) => return Ok(Look::Idle),
+            (_, 0) => return Ok(Look::Again),
+            _ => {}
+        }
+    }
+}
+
+pub(crate) async fn failures(store: &Store, options: &Options) {
+    let wakeups = store.wake().subscribe(Topic::Judge);
+    repeat("retry and judge what failed", options.poll, Some(wakeups), || judge(store)).await;
+}
+
+async fn judge(store: &Store) -> Result<Look> {
+    loop {
         let due = store.due(BATCH).await?;
         let retried = store.retry(&due.retries).await?;
         let judged = store.judge(&due.verdicts).await?;
-        let found = settled.found + due.retries.len() + due.verdicts.len();
-        let done = settled.settled + retried + judged;
-        match (found, done) {
+        match (due.retries.len() + due.verdicts.len(), retried + judged) {
             (0, _) => return Ok(Look::Idle),
             (_, 0) => return Ok(Look::Again),
             _ => {}

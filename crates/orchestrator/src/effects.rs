@@ -16,7 +16,7 @@ use store::{Result, Store};
 const BATCH: i64 = 500;
 
 pub(crate) async fn run(store: &Store, options: &Options) {
-    let wakeups = store.wake().subscribe(Topic::Settle);
+    let wakeups = store.wake().subscribe(Topic::Deliver);
     repeat("deliver effects", options.poll, Some(wakeups), || deliver(store)).await;
 }
 

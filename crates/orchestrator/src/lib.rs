@@ -74,7 +74,8 @@ pub async fn run(store: Store, options: Options, shutdown: CancellationToken) {
         () = carrier.run() => {}
         _ = async {
             tokio::join!(
-                advance::run(&store, &options),
+                advance::commits(&store, &options),
+                advance::failures(&store, &options),
                 recovery::leases(&store, &options),
                 recovery::workers(&store, &options),
                 recovery::stragglers(&store, &options),

@@ -13,7 +13,7 @@ impl Store {
     /// Cancels a job that has not ended. `version`, where given, is the one the caller has seen.
     pub async fn cancel(&self, id: JobId, version: Option<i64>) -> Result<()> {
         again(|| self.cancel_once(id, version)).await?;
-        self.wake.up(Topic::Settle);
+        self.wake.up(Topic::Deliver);
         Ok(())
     }
 

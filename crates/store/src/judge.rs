@@ -55,7 +55,7 @@ impl Store {
         if readied {
             self.wake.up(Topic::Ready);
         }
-        self.wake.up(Topic::Settle); // The outside may have to be told.
+        self.wake.up(Topic::Deliver);
         Ok(judged)
     }
 

@@ -44,7 +44,7 @@ impl Store {
         let recovered = again(|| self.recover_once(&found)).await?;
         if !recovered.is_empty() {
             self.wake.up(Topic::Ready);
-            self.wake.up(Topic::Settle);
+            self.wake.up(Topic::Judge);
         }
         Ok(recovered)
     }

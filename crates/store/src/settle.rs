@@ -40,7 +40,7 @@ impl Store {
             self.wake.up(Topic::Ready);
         }
         if settled.ended > 0 {
-            self.wake.up(Topic::Settle); // The outside is to be told.
+            self.wake.up(Topic::Deliver);
         }
         Ok(Settled { found: found.len(), ..settled })
     }

@@ -100,7 +100,7 @@ impl Store {
         let checked = jobs.iter().map(Checked::new).collect::<Result<Vec<_>>>()?;
         let submitted = again(|| self.submit_once(&checked)).await?;
         self.wake.up(Topic::Ready);
-        self.wake.up(Topic::Settle);
+        self.wake.up(Topic::Deliver); // A job of no tasks has ended.
         Ok(submitted)
     }
 

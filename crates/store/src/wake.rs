@@ -16,26 +16,57 @@ use tokio::sync::watch;
 pub enum Topic {
     /// For workers: tasks became READY.
     Ready,
-    /// For orchestrators: something was committed, failed or submitted.
+    /// For orchestrators: something was committed.
     Settle,
+    /// For orchestrators: something failed.
+    Judge,
+    /// For orchestrators: the outside is to be told something.
+    Deliver,
+}
+
+impl Topic {
+    const ALL: [Topic; 4] = [Topic::Ready, Topic::Settle, Topic::Judge, Topic::Deliver];
+
+    fn name(self) -> &'static str {
+        match self {
+            Topic::Ready => "ready",
+            Topic::Settle => "settle",
+            Topic::Judge => "judge",
+            Topic::Deliver => "deliver",
+        }
+    }
 }
 
 #[derive(Clone)]
 pub struct Wake {
-    ready: Arc<watch::Sender<u64>>,
-    settle: Arc<watch::Sender<u64>>,
+    local: Arc<Hints>,
     carrier: Arc<Carrier>,
+}
+
+/// Counts up with each hint, topic by topic.
+#[derive(Default)]
+struct Hints([watch::Sender<u64>; 4]);
+
+impl Hints {
+    fn up(&self, topic: Topic) {
+        self.0[topic as usize].send_modify(|count| *count += 1);
+    }
+
+    fn subscribe(&self, topic: Topic) -> watch::Receiver<u64> {
+        self.0[topic as usize].subscribe()
+    }
 }
 
 enum Carrier {
     Watch {
         reader: SqlitePool,
     },
-    /// Counts up with each local hint; the notifier sends what it has not sent yet.
     Notify {
         pool: PgPool,
-        ready: watch::Sender<u64>,
-        settle: watch::Sender<u64>,
+        /// Of local hints; the notifier sends what it has not sent yet.
+        outgoing: Hints,
+        /// Goes with each hint, for its sender hears it too and has heard it before.
+        sender: u64,
         /// A pooler in transaction mode delivers nothing to those who listen through it.
         can_listen: bool,
     },
@@ -53,36 +84,24 @@ impl Wake {
         let carrier = match &db.pool {
             Pool::Postgres(pool) => Carrier::Notify {
                 pool: pool.clone(),
-                ready: watch::channel(0).0,
-                settle: watch::channel(0).0,
+                outgoing: Hints::default(),
+                sender: rand::random(),
                 can_listen: db.keeps_statements,
             },
             Pool::Sqlite { reader, .. } => Carrier::Watch { reader: reader.clone() },
         };
-        Wake {
-            ready: Arc::new(watch::channel(0).0),
-            settle: Arc::new(watch::channel(0).0),
-            carrier: Arc::new(carrier),
-        }
+        Wake { local: Arc::default(), carrier: Arc::new(carrier) }
     }
 
     /// Hands out hints of this topic. Subscribe, then look for work, then wait: nothing falls in between.
     pub fn subscribe(&self, topic: Topic) -> watch::Receiver<u64> {
-        self.local(topic).subscribe()
+        self.local.subscribe(topic)
     }
 
     pub(crate) fn up(&self, topic: Topic) {
-        self.local(topic).send_modify(|count| *count += 1);
-        if let Carrier::Notify { ready, settle, .. } = &*self.carrier {
-            let outgoing = if topic == Topic::Ready { ready } else { settle };
-            outgoing.send_modify(|count| *count += 1);
-        }
-    }
-
-    fn local(&self, topic: Topic) -> &watch::Sender<u64> {
-        match topic {
-            Topic::Ready => &self.ready,
-            Topic::Settle => &self.settle,
+        self.local.up(topic);
+        if let Carrier::Notify { outgoing, .. } = &*self.carrier {
+            outgoing.up(topic);
         }
     }
 
@@ -90,16 +109,15 @@ impl Wake {
     pub async fn run(&self) {
         match &*self.carrier {
             Carrier::Watch { reader } => self.watch(reader).await,
-            Carrier::Notify { pool, ready, settle, can_listen } => {
-                tokio::join!(
-                    notify(pool, ready.subscribe(), Topic::Ready),
-                    notify(pool, settle.subscribe(), Topic::Settle),
-                    async {
-                        if *can_listen {
-                            self.listen(pool).await;
-                        }
-                    },
-                );
+            Carrier::Notify { pool, outgoing, sender, can_listen } => {
+                let [ready, settle, judge, deliver] =
+                    Topic::ALL.map(|topic| notify(pool, outgoing.subscribe(topic), topic, *sender));
+                let listen = async {
+                    if *can_listen {
+                        self.listen(pool, *sender).await;
+                    }
+                };
+                tokio::join!(ready, settle, judge, deliver, listen);
             }
         }
     }
@@ -128,41 +146,41 @@ impl Wake {
 
     /// Something has happened elsewhere; what, is found by looking.
     fn up_here(&self) {
-        for topic in [Topic::Ready, Topic::Settle] {
-            self.local(topic).send_modify(|count| *count += 1);
+        for topic in Topic::ALL {
+            self.local.up(topic);
         }
     }
 
-    async fn listen(&self, pool: &PgPool) {
+    async fn listen(&self, pool: &PgPool, own: u64) {
         loop {
-            if let Err(error) = self.listen_once(pool).await {
+            if let Err(error) = self.listen_once(pool, own).await {
                 tracing::debug!(%error, "not listening for wake-ups, polling meanwhile");
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 
-    async fn listen_once(&self, pool: &PgPool) -> sqlx::Result<()> {
+    async fn listen_once(&self, pool: &PgPool, own: u64) -> sqlx::Result<()> {
         let mut listener = PgListener::connect_with(pool).await?;
         listener.listen(CHANNEL).await?;
         // What happened while nobody listened is found by looking.
         self.up_here();
         loop {
             let hint = listener.recv().await?;
-            let topic = if hint.payload() == "ready" { Topic::Ready } else { Topic::Settle };
-            self.local(topic).send_modify(|count| *count += 1);
+            let Some((name, sender)) = hint.payload().split_once(' ') else { continue };
+            let topic = Topic::ALL.into_iter().find(|topic| topic.name() == name);
+            if let Some(topic) = topic.filter(|_| sender != own.to_string()) {
+                self.local.up(topic);
+            }
         }
     }
 }
 
-async fn notify(pool: &PgPool, mut hints: watch::Receiver<u64>, topic: Topic) {
+async fn notify(pool: &PgPool, mut hints: watch::Receiver<u64>, topic: Topic, sender: u64) {
+    let notify = format!("NOTIFY {CHANNEL}, '{} {sender}'", topic.name());
     while hints.changed().await.is_ok() {
         // The simple protocol: outside a transaction, a pooler could send two halves to two servers.
-        let notify = match topic {
-            Topic::Ready => "NOTIFY vodmill, 'ready'",
-            Topic::Settle => "NOTIFY vodmill, 'settle'",
-        };
-        if let Err(error) = sqlx::raw_sql(notify).execute(pool).await {
+        if let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(notify.as_str())).execute(pool).await {
             tracing::debug!(%error, "a wake-up was lost, a poll will find the work");
         }
         tokio::time::sleep(GATHER).await;

@@ -67,12 +67,19 @@ impl Store {
     /// Makes results real: compare-and-set on the lease, at most once for each task, with their effects in the
     /// same transaction.
     pub async fn commit(&self, commits: &[Commit]) -> Result<Vec<Answer>> {
-        let answers = again(|| self.commit_once(commits)).await?;
+        let (answers, has_effects) = again(|| self.commit_once(commits)).await?;
         self.wake.up(Topic::Settle);
+        if has_effects {
+            self.wake.up(Topic::Deliver);
+        }
+        if answers.contains(&Answer::Refused(Refusal::BadResult)) {
+            self.wake.up(Topic::Judge);
+        }
         Ok(answers)
     }
 
-    async fn commit_once(&self, commits: &[Commit]) -> Result<Vec<Answer>> {
+    /// Also returns whether the outside is to be told.
+    async fn commit_once(&self, commits: &[Commit]) -> Result<(Vec<Answer>, bool)> {
         let mut tx = self.db.write(Step::Commit).await?;
         let mut tasks = lock(&mut tx, commits.iter().map(|commit| commit.proof)).await?;
         let mut moves = Moves::new(tx.now());
@@ -92,15 +99,15 @@ impl Store {
             answers.push(answer);
         }
         moves.save(&mut tx).await?;
-        publish(&mut tx, &accepted, &tasks, &special).await?;
+        let has_effects = publish(&mut tx, &accepted, &tasks, &special).await?;
         tx.commit().await?;
-        Ok(answers)
+        Ok((answers, has_effects))
     }
 
     /// Ends executions that did not succeed.
     pub async fn fail(&self, failures: &[Failure]) -> Result<Vec<Answer>> {
         let answers = again(|| self.fail_once(failures)).await?;
-        self.wake.up(Topic::Settle);
+        self.wake.up(Topic::Judge);
         Ok(answers)
     }
 
@@ -191,13 +198,13 @@ fn commit_one(
     moves.make_begun(task, &Command::Commit { token }, Words { result, usage, ..Words::default() })
 }
 
-/// Everything a commit makes visible, in its transaction.
+/// Everything a commit makes visible, in its transaction; whether the outside is to be told.
 async fn publish(
     tx: &mut Tx,
     accepted: &[&Commit],
     tasks: &HashMap<TaskId, Loaded>,
     special: &HashMap<(JobId, i64), Special>,
-) -> Result<()> {
+) -> Result<bool> {
     let mut messages = Vec::new();
     let mut steps = Vec::new();
     for commit in accepted {
@@ -212,5 +219,6 @@ async fn publish(
         }
     }
     log::insert_steps(tx, &steps).await?;
-    outbox::insert(tx, &messages).await
+    outbox::insert(tx, &messages).await?;
+    Ok(!messages.is_empty())
 }

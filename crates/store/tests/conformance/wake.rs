@@ -3,6 +3,7 @@
 use crate::shop::{new_job, simple};
 use crate::world::World;
 use rules::WorkerId;
+use rules::failure::Kind;
 use std::time::Duration;
 use store::wake::Topic;
 use tokio::sync::watch::Receiver;
@@ -11,6 +12,8 @@ use wire::Desk;
 on_both_engines![
     a_submission_wakes_workers_of_the_same_process,
     a_commit_wakes_the_orchestrator,
+    a_failure_wakes_who_judges_it,
+    only_what_has_effects_wakes_who_delivers_them,
     what_comes_between_looking_and_waiting_is_not_slept_through,
 ];
 
@@ -39,6 +42,31 @@ async fn a_commit_wakes_the_orchestrator(world: &World) {
     world.commit(&task).await;
 
     assert!(is_woken(&mut hints).await);
+}
+
+async fn a_failure_wakes_who_judges_it(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    let task = world.claim(worker).await;
+    let mut hints = world.store.wake().subscribe(Topic::Judge);
+
+    world.fail(&task, Kind::Permanent).await;
+
+    assert!(is_woken(&mut hints).await);
+}
+
+async fn only_what_has_effects_wakes_who_delivers_them(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    let task = world.claim(worker).await;
+    let mut hints = world.store.wake().subscribe(Topic::Deliver);
+
+    world.commit(&task).await;
+    let by_the_commit = hints.has_changed().unwrap();
+    world.store.settle(10).await.unwrap();
+
+    assert!(!by_the_commit);
+    assert!(is_woken(&mut hints).await, "the job has ended, and the outside is to be told");
 }
 
 async fn what_comes_between_looking_and_waiting_is_not_slept_through(world: &World) {
