@@ -1,8 +1,6 @@
 //! How much the machine has left.
 
-use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use wire::http::Load;
@@ -31,17 +29,7 @@ fn available(meminfo: &str) -> Option<u64> {
 /// the disk of the one it is made in.
 pub(crate) fn disk_free(folder: &Path) -> io::Result<u64> {
     let there = folder.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
-    let path = CString::new(there.as_os_str().as_bytes())?;
-    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path ends with a zero byte, and the buffer is of the type the call fills in.
-    let result = unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so it has filled in the buffer.
-    let found = unsafe { found.assume_init() };
-    #[allow(clippy::unnecessary_cast, reason = "other systems have narrower types")]
-    Ok((found.f_bavail as u64).saturating_mul(found.f_frsize as u64))
+    files::space(there).map(|(_, free)| free)
 }
 
 fn waiting_processes() -> Option<f64> {
