@@ -11,8 +11,9 @@ use std::path::Path;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use worker::process::Guard;
 use worker::transcode::Tools;
-use worker::{Handlers, Options, Shutdown};
+use worker::{Admission, Handlers, Options, Shutdown, encoders};
 
 /// Run the server
 ///
@@ -53,8 +54,11 @@ impl Args {
         let (ending, beside) = orchestrate(settings, &store)?;
         let closing = CancellationToken::new();
         let serving = tokio::spawn(server::run(app, listener, closing.clone()));
-        let worked =
-            worker::run(store.desk(), handlers(&data), self.options(&data, &store)?, shutdown.clone()).await;
+        let options = self.options(&data, &store).await?;
+        let worked = worker::run(store.desk(), handlers(&data), options, shutdown.clone()).await;
+        if worked.is_err() {
+            shutdown.drain();
+        }
         shutdown.draining().await;
         closing.cancel();
         serving.await??;
@@ -65,7 +69,7 @@ impl Args {
         Ok(Done::Yes)
     }
 
-    fn options(&self, data: &Data, store: &Store) -> anyhow::Result<Options> {
+    async fn options(&self, data: &Data, store: &Store) -> anyhow::Result<Options> {
         let mut options = Options::new(data.work());
         options.name = "server".into();
         options.slots = match self.slots {
@@ -80,9 +84,10 @@ impl Args {
         let lease = duration(store.options().lease);
         options.error_wait = options.error_wait.min(lease / 4);
         options.error_wait_max = options.error_wait_max.min(lease);
+        options.admission = Admission::considerate();
         if self.slots != Some(0) {
-            options.capabilities = Capabilities::new(["libx264", "libx265", "libsvtav1"])
-                .map_err(|bad| Usage(bad.to_string()))?;
+            let able = encoders::capabilities(&encoders::find(&Guard::default()).await);
+            options.capabilities = Capabilities::new(able).map_err(|bad| Usage(bad.to_string()))?;
         }
         Ok(options)
     }

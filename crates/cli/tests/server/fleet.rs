@@ -24,7 +24,7 @@ on_both_engines![
 
 /// The server encodes nothing itself.
 fn house(engine: Engine) -> House {
-    House::with(engine, &[("VODMILL_SERVER_SLOTS", "0"), ("VODMILL_ENCODER_STALL_SECONDS", "3")])
+    House::with(engine, &[("VODMILL_ENCODER_STALL_SECONDS", "3")])
 }
 
 struct Worker {
@@ -36,7 +36,10 @@ struct Worker {
 
 impl Worker {
     fn new(house: &House, name: &str, url: &str) -> Self {
-        let key = house.post("/api/worker/register", json!({ "name": name }))["api_key"].as_str().unwrap().to_owned();
+        let key = house.post("/api/worker/register", json!({ "name": name }))["api_key"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let log = house.world.folder.path().join(format!("{name}.log"));
         let process = start(house, name, &key, url, &log);
         Worker { process, log, name: name.into(), key }
@@ -72,7 +75,11 @@ fn encoder_below(pid: u32) -> Option<u32> {
     children.split_whitespace().filter_map(|it| it.parse().ok()).find_map(|child: u32| {
         let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
         let words = std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        if name.trim() == "ffmpeg" && words.contains("libx264") { Some(child) } else { encoder_below(child) }
+        if name.trim() == "ffmpeg" && words.contains("libx264") {
+            Some(child)
+        } else {
+            encoder_below(child)
+        }
     })
 }
 
@@ -102,12 +109,17 @@ fn workers_with_nothing_but_an_address_and_a_key_make_a_stream(engine: Engine) {
     let video = house.video_is(1, "ready");
 
     passes_the_gate(&house, 1);
-    let used: std::collections::BTreeSet<String> =
-        executions(&house, &video["job"]).iter().map(|it| it["worker"].as_str().unwrap().to_owned()).collect();
+    let used: std::collections::BTreeSet<String> = executions(&house, &video["job"])
+        .iter()
+        .map(|it| it["worker"].as_str().unwrap().to_owned())
+        .collect();
     assert!(used.len() >= 2, "the server packs, others encode: {used:?}");
     let steps = house.get(&format!("/api/jobs/{}/steps", video["job"])).to_string();
     for worker in &workers {
-        assert!(!steps.contains(&worker.key) && !worker.said().contains(&worker.key), "no secret in a command or a log");
+        assert!(
+            !steps.contains(&worker.key) && !worker.said().contains(&worker.key),
+            "no secret in a command or a log"
+        );
     }
     is_tidy(&house);
     house.is_healthy();
@@ -126,7 +138,8 @@ fn a_hung_encoder_under_a_heartbeating_worker_is_noticed(engine: Engine) {
     kill(encoder.unwrap(), libc::SIGSTOP);
 
     let video = house.video_is(1, "ready");
-    let failed: Vec<Value> = executions(&house, &video["job"]).into_iter().filter(|it| !it["failure"].is_null()).collect();
+    let failed: Vec<Value> =
+        executions(&house, &video["job"]).into_iter().filter(|it| !it["failure"].is_null()).collect();
     assert_eq!(failed.len(), 1, "{failed:?}");
     house.is_healthy();
 }
@@ -165,7 +178,11 @@ fn a_worker_asked_to_end_gives_its_work_back(engine: Engine) {
     let _other = Worker::new(&house, "other", &house.url(""));
 
     let video = house.video_is(1, "ready");
-    let kinds: Vec<Value> = executions(&house, &video["job"]).into_iter().map(|it| it["failure"].clone()).filter(|it| !it.is_null()).collect();
+    let kinds: Vec<Value> = executions(&house, &video["job"])
+        .into_iter()
+        .map(|it| it["failure"].clone())
+        .filter(|it| !it.is_null())
+        .collect();
     assert!(kinds.iter().all(|kind| kind == "drained"), "{kinds:?}");
     let workers = house.get("/api/workers?all=true");
     let gone = workers.as_array().unwrap().iter().find(|it| it["name"] == "leaving").unwrap();
@@ -183,8 +200,13 @@ struct Proxy {
 impl Proxy {
     fn before(house: &House, seed: u64, cut_after: std::ops::Range<usize>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Proxy { port: listener.local_addr().unwrap().port(), is_closed: Arc::default(), open: Arc::default() };
-        let (to, is_closed, open) = (house.url("").replace("http://", ""), proxy.is_closed.clone(), proxy.open.clone());
+        let proxy = Proxy {
+            port: listener.local_addr().unwrap().port(),
+            is_closed: Arc::default(),
+            open: Arc::default(),
+        };
+        let (to, is_closed, open) =
+            (house.url("").replace("http://", ""), proxy.is_closed.clone(), proxy.open.clone());
         let mut dice = StdRng::seed_from_u64(seed);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -250,12 +272,16 @@ fn videos() -> i64 {
 }
 
 fn a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once(engine: Engine) {
-    let seed = std::env::var("VODMILL_FLEET_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random);
+    let seed = std::env::var("VODMILL_FLEET_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(rand::random);
     println!("VODMILL_FLEET_SEED={seed}");
     let mut dice = StdRng::seed_from_u64(seed);
     let mut house = house(engine);
     let proxy = Proxy::before(&house, seed, 300_000..3_000_000);
-    let mut workers: Vec<Worker> = (0..4).map(|n| Worker::new(&house, &format!("w{n}"), &proxy.url())).collect();
+    let mut workers: Vec<Worker> =
+        (0..4).map(|n| Worker::new(&house, &format!("w{n}"), &proxy.url())).collect();
     let file = house.sample("a.mp4", 24);
     for n in 0..videos() {
         house.upload(&file, &format!("slug=video-{n}"));

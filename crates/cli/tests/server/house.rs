@@ -19,8 +19,14 @@ pub struct House {
 }
 
 impl House {
+    /// A server that leaves encoding to others.
     pub fn new(engine: Engine) -> Self {
         House::with(engine, &[])
+    }
+
+    /// A server that makes streams itself.
+    pub fn encoding(engine: Engine) -> Self {
+        House::with(engine, &[("VODMILL_SERVER_SLOTS", "2")])
     }
 
     /// A server with a lease of three seconds and these settings besides.
@@ -62,6 +68,7 @@ impl House {
             .env("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.05")
             .env("VODMILL_WORKER_HEARTBEAT_INTERVAL", "0.5")
             .env("VODMILL_STALE_JOB_CHECK_INTERVAL", "0.5")
+            .env("VODMILL_SERVER_SLOTS", "0")
             .env("VODMILL_JANITOR_INTERVAL", "1")
             .env("VODMILL_WORKER_DRAIN_SECONDS", "0");
         for (name, value) in &self.settings {

@@ -10,7 +10,7 @@ on_both_engines![
 ];
 
 fn a_stream_is_served_as_players_and_caches_expect_it(engine: Engine) {
-    let house = House::new(engine);
+    let house = House::encoding(engine);
     let file = house.sample("a.mp4", 8);
     house.upload(&file, "slug=talk&settings=%7B%22dash%22%3Atrue%7D");
     house.video_is(1, "ready");
@@ -62,7 +62,7 @@ fn rung(master: &str) -> String {
 }
 
 fn captions_belong_to_the_video_and_outlive_its_generations(engine: Engine) {
-    let house = House::new(engine);
+    let house = House::encoding(engine);
     let file = house.sample("a.mp4", 4);
     house.upload(&file, "slug=talk");
     house.video_is(1, "ready");

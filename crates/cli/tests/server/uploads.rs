@@ -16,7 +16,7 @@ on_both_engines![
 
 fn an_upload_is_hashed_on_the_way_and_becomes_a_stream(engine: Engine) {
     use sha2::{Digest, Sha256};
-    let house = House::new(engine);
+    let house = House::encoding(engine);
     let file = house.sample("My talk.mp4", 4);
     let bytes = std::fs::read(&file).unwrap();
 
@@ -78,7 +78,7 @@ fn an_upload_that_breaks_off_or_is_refused_leaves_nothing(engine: Engine) {
 
 /// The real client, which keeps nothing but the upload's address.
 fn a_tus_client_goes_on_after_the_server_was_killed(engine: Engine) {
-    let mut house = House::new(engine);
+    let mut house = House::encoding(engine);
     let file = house.sample("long.mp4", 20);
     let client = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser/tus.mjs");
     let mut uploading = Command::new("node");
@@ -145,7 +145,10 @@ fn the_tus_protocol_is_kept_to(engine: Engine) {
 
 fn a_file_in_the_watched_folder_becomes_a_video_once_it_is_written(engine: Engine) {
     let inbox = tempfile::tempdir().unwrap();
-    let house = House::with(engine, &[("VODMILL_WATCH_FOLDER", inbox.path().to_str().unwrap())]);
+    let house = House::with(
+        engine,
+        &[("VODMILL_WATCH_FOLDER", inbox.path().to_str().unwrap()), ("VODMILL_SERVER_SLOTS", "2")],
+    );
     let bytes = std::fs::read(house.sample("a.mp4", 4)).unwrap();
     let videos = || house.get("/api/videos")["items"].as_array().unwrap().len();
     let mut slow = std::fs::File::create(inbox.path().join("slow.mp4")).unwrap();

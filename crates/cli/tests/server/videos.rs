@@ -14,7 +14,7 @@ on_both_engines![
 ];
 
 fn a_video_made_again_plays_throughout_and_can_be_rolled_back(engine: Engine) {
-    let house = House::new(engine);
+    let house = House::encoding(engine);
     let file = house.sample("a.mp4", 4);
     house.upload(&file, "slug=talk");
     house.video_is(1, "ready");
@@ -68,7 +68,7 @@ fn a_video_made_again_plays_throughout_and_can_be_rolled_back(engine: Engine) {
 }
 
 fn a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged(engine: Engine) {
-    let mut house = House::new(engine);
+    let mut house = House::encoding(engine);
     let file = house.sample("a.mp4", 4);
     house.upload(&file, "slug=talk");
     house.video_is(1, "ready");
@@ -97,7 +97,7 @@ fn a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged(engine: Engi
 }
 
 fn videos_are_found_page_by_page_and_by_their_names(engine: Engine) {
-    let house = House::with(engine, &[("VODMILL_SERVER_SLOTS", "0")]);
+    let house = House::new(engine);
     let file = house.world.write("a.bin", "no video at all");
     for n in 1..=5 {
         house.upload(&file, &format!("title=Talk%20{n}%25&slug=talk-{n}"));
@@ -161,7 +161,7 @@ fn mistakes_are_answered_with_problems(engine: Engine) {
 }
 
 fn everything_is_there_after_the_server_was_killed_in_the_middle(engine: Engine) {
-    let mut house = House::new(engine);
+    let mut house = House::encoding(engine);
     let file = house.sample("a.mp4", 20);
     house.upload(&file, "slug=talk");
     let running = |house: &House| {
