@@ -3,7 +3,7 @@
 use crate::db::Tx;
 use crate::error::Result;
 use rules::task::Event;
-use rules::{JobId, Millis, TaskId, WorkerId};
+use rules::{JobId, Millis, TaskId, VideoId, WorkerId};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,6 +12,7 @@ pub(crate) struct AuditRow {
     at: i64,
     job_id: Option<i64>,
     task_id: Option<i64>,
+    video_id: Option<i64>,
     fence: Option<i64>,
     worker_id: Option<String>,
     role: &'static str,
@@ -48,6 +49,7 @@ impl AuditRow {
             to_execution: event.execution.map(|(_, to)| to.as_str()),
             failure: event.failure.map(|kind| kind.as_str()),
             note,
+            ..AuditRow::default()
         }
     }
 
@@ -73,6 +75,7 @@ impl AuditRow {
 
     /// Something that happened to a video.
     pub fn of_video(
+        video: VideoId,
         job: Option<JobId>,
         role: &'static str,
         command: &'static str,
@@ -82,9 +85,23 @@ impl AuditRow {
         AuditRow {
             at: now.0,
             job_id: job.map(|job| job.0),
+            video_id: Some(video.0),
             role,
             command,
             note: Some(note),
+            ..AuditRow::default()
+        }
+    }
+
+    /// A worker has come.
+    pub fn of_new_worker(worker: WorkerId, now: Millis) -> Self {
+        let to = rules::worker::Status::Active;
+        AuditRow {
+            at: now.0,
+            worker_id: Some(worker.to_string()),
+            role: "worker",
+            command: "register",
+            to_state: Some(to.as_str()),
             ..AuditRow::default()
         }
     }
@@ -110,19 +127,20 @@ impl AuditRow {
 }
 
 const INSERT: &str = "
-INSERT INTO audit (at, job_id, task_id, fence, worker_id, role, command, from_state, to_state, from_execution,
+INSERT INTO audit (at, job_id, task_id, video_id, fence, worker_id, role, command, from_state, to_state, from_execution,
                    to_execution, failure, note)
-SELECT $1, r.job_id, r.task_id, r.fence, r.worker_id, $2, $3, $4, $5, $6, $7, $8, r.note
-FROM json_to_recordset($9::json) AS r(job_id BIGINT, task_id BIGINT, fence BIGINT, worker_id TEXT, note TEXT)";
+SELECT $1, r.job_id, r.task_id, r.video_id, r.fence, r.worker_id, $2, $3, $4, $5, $6, $7, $8, r.note
+FROM json_to_recordset($9::json) AS r(job_id BIGINT, task_id BIGINT, video_id BIGINT, fence BIGINT, worker_id TEXT,
+     note TEXT)";
 
 /// Rows of all kinds in one statement, which is less work while there are few.
 const INSERT_FEW: &str = "
-INSERT INTO audit (at, job_id, task_id, fence, worker_id, role, command, from_state, to_state, from_execution,
+INSERT INTO audit (at, job_id, task_id, video_id, fence, worker_id, role, command, from_state, to_state, from_execution,
                    to_execution, failure, note)
-SELECT r.at, r.job_id, r.task_id, r.fence, r.worker_id, r.role, r.command, r.from_state, r.to_state, r.from_execution,
+SELECT r.at, r.job_id, r.task_id, r.video_id, r.fence, r.worker_id, r.role, r.command, r.from_state, r.to_state, r.from_execution,
        r.to_execution, r.failure, r.note
-FROM json_to_recordset($1::json) AS r(at BIGINT, job_id BIGINT, task_id BIGINT, fence BIGINT, worker_id TEXT, role TEXT,
-     command TEXT, from_state TEXT, to_state TEXT, from_execution TEXT, to_execution TEXT, failure TEXT, note TEXT)";
+FROM json_to_recordset($1::json) AS r(at BIGINT, job_id BIGINT, task_id BIGINT, video_id BIGINT, fence BIGINT,
+     worker_id TEXT, role TEXT, command TEXT, from_state TEXT, to_state TEXT, from_execution TEXT, to_execution TEXT, failure TEXT, note TEXT)";
 const FEW: usize = 32;
 
 /// What many rows of one transaction have in common: sent once, and not with each.

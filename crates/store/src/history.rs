@@ -22,8 +22,11 @@ JOIN pg_class c ON c.oid = i.inhrelid
 JOIN pg_class p ON p.oid = i.inhparent
 WHERE p.relname = $1 AND p.relnamespace = current_schema()::regnamespace";
 
+/// The newest audit row stays, or its number would be given again to another, and those who remember how far they have
+/// read would never see that one.
 const DELETE: [&str; 3] = [
-    "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY id LIMIT 5000)",
+    "DELETE FROM audit WHERE id IN (
+         SELECT id FROM audit WHERE at < $1 AND id < (SELECT max(id) FROM audit) ORDER BY id LIMIT 5000)",
     "DELETE FROM job_log WHERE id IN (SELECT id FROM job_log WHERE at < $1 ORDER BY id LIMIT 5000)",
     "DELETE FROM execution_step WHERE id IN (SELECT id FROM execution_step WHERE at < $1 ORDER BY id LIMIT 5000)",
 ];
@@ -68,6 +71,16 @@ impl Month {
         let (year, month) = suffix.split_once('_')?;
         Some(Month(year.parse::<i64>().ok()? * 12 + month.parse::<i64>().ok()? - 1))
     }
+}
+
+/// A time as people and programs elsewhere read it, in UTC.
+pub(crate) fn rfc3339(at: Millis) -> String {
+    let month = Month::of(at);
+    let within = at.0 - month.start().0;
+    let (day, ms) = (within.div_euclid(86_400_000) + 1, within.rem_euclid(86_400_000));
+    let (year, month) = (month.0.div_euclid(12), month.0.rem_euclid(12) + 1);
+    let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 
 impl Store {
@@ -209,6 +222,13 @@ async fn partitions(tx: &mut Tx, table: &str) -> Result<Vec<Month>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_written_as_the_standard_says() {
+        assert_eq!(rfc3339(Millis(0)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(rfc3339(Millis(1_709_251_199_999)), "2024-02-29T23:59:59.999Z");
+        assert_eq!(rfc3339(Millis(1_763_200_000_042)), "2025-11-15T09:46:40.042Z");
+    }
 
     #[test]
     fn months_begin_where_the_calendar_says() {

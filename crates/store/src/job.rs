@@ -296,10 +296,12 @@ impl Store {
         }
     }
 
-    /// Whether nothing is left to do: every job has ended, and every effect is delivered.
+    /// Whether nothing is left to do: every job has ended, and every effect is delivered. Alerts
+    /// are not counted: their receiver may be away for a day.
     pub async fn is_idle(&self) -> Result<bool> {
         const OPEN: &str = "SELECT id FROM job WHERE outcome IS NULL LIMIT 1";
-        const UNDELIVERED: &str = "SELECT id FROM outbox WHERE delivered_at IS NULL LIMIT 1";
+        const UNDELIVERED: &str = "
+SELECT id FROM outbox WHERE delivered_at IS NULL AND topic <> 'alert' LIMIT 1";
         let mut tx = self.db.read().await?;
         let open: Option<(i64,)> = tx.query(OPEN).optional().await?;
         let undelivered: Option<(i64,)> = tx.query(UNDELIVERED).optional().await?;

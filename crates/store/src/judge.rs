@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
+use crate::failed;
 use crate::hedge;
 use crate::job;
 use crate::moves::{Moves, Words};
@@ -86,6 +87,7 @@ impl Store {
                     task: task.id,
                     stage: stage.name.clone(),
                     is_fatal: !stage.is_optional,
+                    is_exhausted: task.row.attempts >= task.row.max_attempts,
                 });
             }
         }
@@ -112,6 +114,8 @@ struct Verdict {
     task: TaskId,
     stage: String,
     is_fatal: bool,
+    /// It was not hopeless from the start: it was tried as often as it may be.
+    is_exhausted: bool,
 }
 
 async fn fail(tx: &mut Tx, job: JobId, stages: &[StageRow], verdict: &Verdict) -> Result<()> {
@@ -119,5 +123,6 @@ async fn fail(tx: &mut Tx, job: JobId, stages: &[StageRow], verdict: &Verdict) -
     stage::save(tx, stages).await?;
     let error = job::last_error(tx, verdict.task).await?;
     let reason = format!("stage {}, task {}: {error}", verdict.stage, verdict.task);
-    end(tx, &[Ending { job, before, outcome: Outcome::Failed, reason: Some(reason) }]).await
+    end(tx, &[Ending { job, before, outcome: Outcome::Failed, reason: Some(reason.clone()) }]).await?;
+    failed::tell(tx, job, &reason, verdict.is_exhausted).await
 }

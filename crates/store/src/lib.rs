@@ -5,9 +5,9 @@
 //!
 //! | who | files |
 //! | --- | --- |
-//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`] |
+//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`], [`event`] and [`running`] (live) |
 //! | a worker | [`claim`] (with `results`), [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
-//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`], [`archive`], [`history`] |
+//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`] and [`alert`], [`archive`], [`history`] |
 //!
 //! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
 //! task guards its executions until one is committed; from then on its job's does.
@@ -15,6 +15,7 @@
 //! To add a query: write the statement as a constant in its noun's file, give `Store` a method named for what
 //! happens, and add the behaviour to `tests/conformance`.
 
+pub mod alert;
 pub mod archive;
 mod audit;
 pub mod batch;
@@ -24,12 +25,15 @@ pub mod caption;
 pub mod catalogue;
 pub mod claim;
 pub mod counts;
+mod cursor;
 pub mod db;
 mod desk;
 pub mod detail;
 mod dialect;
 pub mod doctor;
 mod error;
+pub mod event;
+mod failed;
 mod failpoint;
 pub mod hedge;
 pub mod history;
@@ -50,6 +54,7 @@ pub mod rerun;
 mod results;
 pub mod retry;
 mod rows;
+pub mod running;
 pub mod setting;
 pub mod settle;
 mod stage;
@@ -63,6 +68,7 @@ pub mod why;
 pub mod word;
 pub mod worker;
 
+pub use cursor::{Cursor, NoCursor};
 pub use db::{Clock, Step};
 pub use desk::StoreDesk;
 pub use error::{Error, Refusal, Result};

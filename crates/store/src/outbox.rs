@@ -49,7 +49,7 @@ const TAKE: &str = "
 UPDATE outbox SET attempts = attempts + 1, available_at = $2
 WHERE id IN (
     SELECT id FROM outbox
-    WHERE delivered_at IS NULL AND available_at <= $1
+    WHERE delivered_at IS NULL AND available_at <= $1 AND (topic = 'alert') = $4
     ORDER BY available_at LIMIT $3
     FOR UPDATE SKIP LOCKED
 )
@@ -63,7 +63,13 @@ WHERE o.id = r.id";
 const POSTPONE: &str =
     "UPDATE outbox SET available_at = $1, error = $2 WHERE id = $3 AND delivered_at IS NULL";
 
-const DUE: &str = "SELECT id FROM outbox WHERE delivered_at IS NULL AND available_at <= $1 LIMIT 1";
+const GIVE_UP: &str =
+    "UPDATE outbox SET delivered_at = $1, error = $2 WHERE id = $3 AND delivered_at IS NULL";
+
+const CREATED: &str = "SELECT created_at FROM outbox WHERE id = $1";
+
+const DUE: &str = "
+SELECT id FROM outbox WHERE delivered_at IS NULL AND available_at <= $1 AND (topic = 'alert') = $2 LIMIT 1";
 
 const PRUNE: &str = "
 DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE delivered_at < $1 ORDER BY id LIMIT $2)";
@@ -88,25 +94,34 @@ pub(crate) async fn insert(tx: &mut Tx, messages: &[Message]) -> Result<()> {
 }
 
 impl Store {
-    /// Takes messages that are due, the oldest first.
+    /// Takes messages that are due, the oldest first; alerts are not among them.
     pub async fn take_messages(&self, max: i64) -> Result<Vec<Delivery>> {
-        if !self.has_messages().await? {
+        self.take(max, false).await
+    }
+
+    /// Takes alerts that are due, the oldest first.
+    pub async fn take_alerts(&self, max: i64) -> Result<Vec<Delivery>> {
+        self.take(max, true).await
+    }
+
+    async fn take(&self, max: i64, alerts: bool) -> Result<Vec<Delivery>> {
+        if !self.has_messages(alerts).await? {
             return Ok(Vec::new());
         }
-        again(|| self.take_messages_once(max)).await
+        again(|| self.take_once(max, alerts)).await
     }
 
-    async fn has_messages(&self) -> Result<bool> {
+    async fn has_messages(&self, alerts: bool) -> Result<bool> {
         let mut tx = self.db.look().await?;
         let now = tx.now();
-        Ok(tx.query(DUE).bind(now).optional::<(i64,)>().await?.is_some())
+        Ok(tx.query(DUE).bind(now).bind(alerts).optional::<(i64,)>().await?.is_some())
     }
 
-    async fn take_messages_once(&self, max: i64) -> Result<Vec<Delivery>> {
+    async fn take_once(&self, max: i64, alerts: bool) -> Result<Vec<Delivery>> {
         let mut tx = self.db.write(Step::Deliver).await?;
         let now = tx.now();
         let mut rows: Vec<(i64, String, String, String, i64)> =
-            tx.query(TAKE).bind(now).bind(now + VISIBILITY).bind(max).all().await?;
+            tx.query(TAKE).bind(now).bind(now + VISIBILITY).bind(max).bind(alerts).all().await?;
         tx.commit().await?;
         // An UPDATE returns its rows in no order.
         rows.sort();
@@ -137,11 +152,31 @@ impl Store {
     pub async fn postpone_message(&self, delivery: &Delivery, error: &str) -> Result<()> {
         again(|| async {
             let mut tx = self.db.write(Step::Delivered).await?;
-            let failures = u32::try_from(delivery.attempt).unwrap_or(u32::MAX);
-            let at = tx.now() + Backoff::default().delay(failures, Jitter(rand::random_range(0..=1000)));
-            let error: String = error.chars().take(1000).collect();
-            tx.query(POSTPONE).bind(at).bind(error).bind(delivery.id).execute().await?;
+            let at = tx.now() + delay(delivery, Backoff::default());
+            tx.query(POSTPONE).bind(at).bind(short(error)).bind(delivery.id).execute().await?;
             tx.commit().await
+        })
+        .await
+    }
+
+    /// As [`Store::postpone_message`]; but once it would be `patience` old by then, never again. Whether that is so.
+    pub async fn postpone_or_give_up(
+        &self,
+        delivery: &Delivery,
+        error: &str,
+        backoff: Backoff,
+        patience: Millis,
+    ) -> Result<bool> {
+        let delay = delay(delivery, backoff);
+        again(|| async {
+            let mut tx = self.db.write(Step::Delivered).await?;
+            let (now, error) = (tx.now(), short(error));
+            let (created,): (i64,) = tx.query(CREATED).bind(delivery.id).one().await?;
+            let is_over = now + delay > Millis(created) + patience;
+            let (sql, at) = if is_over { (GIVE_UP, now) } else { (POSTPONE, now + delay) };
+            tx.query(sql).bind(at).bind(error).bind(delivery.id).execute().await?;
+            tx.commit().await?;
+            Ok(is_over)
         })
         .await
     }
@@ -156,4 +191,14 @@ impl Store {
         })
         .await
     }
+}
+
+/// Until the next attempt.
+fn delay(delivery: &Delivery, backoff: Backoff) -> Millis {
+    let failures = u32::try_from(delivery.attempt).unwrap_or(u32::MAX);
+    backoff.delay(failures, Jitter(rand::random_range(0..=1000)))
+}
+
+fn short(error: &str) -> String {
+    error.chars().take(1000).collect()
 }

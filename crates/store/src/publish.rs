@@ -1,10 +1,12 @@
 //! Publishing: the commit of a task gives its job's video a new generation, or fails for good with the reason.
 
+use crate::alert::{self, Alert, Kind};
 use crate::db::Tx;
 use crate::error::Result;
 use crate::video;
 use rules::video::{Command, Refusal};
 use rules::{GenerationId, JobId, TaskId, VideoId};
+use serde_json::json;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use wire::{Commit, Publication};
 
@@ -79,13 +81,25 @@ pub(crate) async fn generation(tx: &mut Tx, task: TaskId, publication: &Publicat
         .await?;
     tx.query(NEW_RENDITIONS).bind(id).rows(&publication.renditions).execute().await?;
     video::step(tx, publication.video, Command::Publish(GenerationId(id)), Some(task.job())).await?;
+    let ready = ready(tx, task.job(), publication.video, id).await?;
+    alert::raise(tx, vec![ready]).await?;
     Ok(GenerationId(id))
+}
+
+async fn ready(tx: &mut Tx, job: JobId, video: VideoId, generation: i64) -> Result<Alert> {
+    const SHOWN: &str = "SELECT slug, title FROM video WHERE id = $1";
+    let (slug, title): (String, String) = tx.query(SHOWN).bind(video).one().await?;
+    Ok(Alert {
+        kind: Kind::VideoReady,
+        key: format!("{video}_{generation}"),
+        job: Some(job),
+        data: json!({ "video": video, "slug": slug, "title": title, "generation": generation, "job": job }),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
     use wire::Rendition;
 
     fn publication(video: i64, names: &[&str]) -> Publication {

@@ -1,6 +1,7 @@
 //! Recovery: leases that ran out. Only the lost task is done again.
 
 use crate::Store;
+use crate::alert::{self, Alert, Kind};
 use crate::db::{Clock, Step, Tx, again};
 use crate::error::Result;
 use crate::log::{self, Level, NewLog};
@@ -9,6 +10,7 @@ use crate::task::{self, Busy};
 use crate::wake::Topic;
 use rules::task::{Command, Name};
 use rules::{Millis, TaskId};
+use serde_json::json;
 
 /// Scans what is open, which is as small as the fleet; an index on the expiry would make each renewal dearer.
 const EXPIRED: &str = "
@@ -25,6 +27,18 @@ pub struct Recovered {
     pub worker: String,
     /// READY: it will be done again. ERROR: it had no attempt left.
     pub now: Name,
+}
+
+impl Recovered {
+    fn alert(&self, fence: i64) -> Alert {
+        let Recovered { task, worker, now } = self;
+        Alert {
+            kind: Kind::StaleJobRecovered,
+            key: format!("{task}_{fence}"),
+            job: Some(task.job()),
+            data: json!({ "job": task.job(), "task": task, "attempt": fence, "worker": worker, "state": now.as_str() }),
+        }
+    }
 }
 
 impl Store {
@@ -62,7 +76,7 @@ impl Store {
     async fn recover_once(&self, found: &[TaskId]) -> Result<Vec<Recovered>> {
         let mut tx = self.db.write(Step::Recover).await?;
         let mut moves = Moves::new(tx.now());
-        let (mut recovered, mut logs) = (Vec::new(), Vec::new());
+        let (mut recovered, mut logs, mut alerts) = (Vec::new(), Vec::new(), Vec::new());
         for mut task in task::lock(&mut tx, found.iter().copied(), Busy::Skip).await? {
             let Some(execution) = task.execution.clone() else { continue };
             let late = tx.now().0 - execution.lease_expires_at;
@@ -74,11 +88,14 @@ impl Store {
             if moves.make(&mut task, &Command::Recover, words).is_ok() {
                 logs.push(NewLog::of_task(task.id, Level::Warn, note));
                 let now = task.task.state.name();
-                recovered.push(Recovered { task: task.id, worker: execution.worker_id, now });
+                let lost = Recovered { task: task.id, worker: execution.worker_id, now };
+                alerts.push(lost.alert(execution.fence));
+                recovered.push(lost);
             }
         }
         moves.save(&mut tx).await?;
         log::insert(&mut tx, &logs).await?;
+        alert::raise(&mut tx, alerts).await?;
         tx.commit().await?;
         Ok(recovered)
     }

@@ -113,6 +113,7 @@ async fn count_settled(
 /// Releases what is next in these jobs, and ends those of which nothing is left; how many. All must be open.
 pub(crate) async fn advance(tx: &mut Tx, jobs: &mut Stages, moves: &mut Moves) -> Result<usize> {
     while release_next(tx, jobs, moves).await? {}
+    audit::insert(tx, &stage::moved_on(jobs, tx.now())?).await?;
     let is_finished = |stages: &[StageRow]| stages.iter().all(|stage| stage.progress().is_finished());
     let finished = jobs.iter().filter(|(_, stages)| is_finished(stages)).map(|(&job, _)| (job, false));
     // Asked before the stages are saved, for it follows from them.

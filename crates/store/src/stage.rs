@@ -1,13 +1,15 @@
 //! Stage rows: counters over a job's tasks, and the release of what is next.
 
+use crate::audit::AuditRow;
 use crate::db::Tx;
 use crate::error::Result;
 use crate::outbox::Message;
 use crate::task::{self, Busy, Loaded};
+use rules::job::Phase;
 use rules::spec::Effect;
 use rules::stage::Progress;
 use rules::task::State;
-use rules::{JobId, TaskId};
+use rules::{JobId, Millis, TaskId};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
@@ -17,6 +19,7 @@ pub(crate) struct StageRow {
     pub job_id: i64,
     pub position: i64,
     pub name: String,
+    pub phase: String,
     pub needs: String,
     pub expands: Option<i64>,
     pub lane_id: i64,
@@ -29,6 +32,9 @@ pub(crate) struct StageRow {
     pub tasks: i64,
     pub open: i64,
     pub failed: i64,
+    /// As they were when loaded.
+    was_open: i64,
+    was_finished: bool,
 }
 
 /// All stages of some jobs, in order.
@@ -36,8 +42,9 @@ pub(crate) type Stages = HashMap<JobId, Vec<StageRow>>;
 
 /// The job's lock guards them.
 const OF_JOBS: &str = "
-SELECT s.job_id, s.position, s.name, s.needs, s.expands, s.lane_id, s.is_optional, s.is_hedged, s.is_expanded,
-       s.is_released, s.first_task, s.tasks, s.open, s.failed
+SELECT s.job_id, s.position, s.name, s.phase, s.needs, s.expands, s.lane_id, s.is_optional, s.is_hedged, s.is_expanded,
+       s.is_released, s.first_task, s.tasks, s.open, s.failed, s.open AS was_open,
+       s.is_expanded AND s.is_released AND s.open = 0 AS was_finished
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN stage s ON s.job_id = r.id
 ORDER BY s.job_id, s.position";
@@ -169,6 +176,27 @@ impl StageRow {
             failed: self.failed,
         }
     }
+}
+
+/// A row for each job whose state is another than when its stages were loaded, though it goes on.
+pub(crate) fn moved_on(jobs: &Stages, now: Millis) -> Result<Vec<AuditRow>> {
+    let mut rows = Vec::new();
+    for (&job, stages) in jobs.iter().filter(|(_, stages)| stages.iter().any(|it| it.open != it.was_open)) {
+        let before = earliest(stages.iter().filter(|stage| !stage.was_finished))?;
+        let after = earliest(stages.iter().filter(|stage| !stage.progress().is_finished()))?;
+        if let (Some(before), Some(after)) = (before, after)
+            && before != after
+        {
+            let row = AuditRow::of_job(job, "orchestrator", "phase", None, now);
+            rows.push(row.between(before.state(), after.state()));
+        }
+    }
+    Ok(rows)
+}
+
+fn earliest<'a>(stages: impl Iterator<Item = &'a StageRow>) -> Result<Option<Phase>> {
+    let phases = stages.map(|stage| Ok(stage.phase.parse::<Phase>()?)).collect::<Result<Vec<_>>>()?;
+    Ok(phases.into_iter().min())
 }
 
 /// The stages that may be released now.

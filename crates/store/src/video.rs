@@ -158,6 +158,9 @@ impl Store {
             for forget in PURGE {
                 tx.query(forget).bind(id).execute().await?;
             }
+            let note = format!("video {id}: forgotten");
+            let row = AuditRow::of_video(id, None, "user", "purge", note, tx.now());
+            audit::insert(&mut tx, &[row]).await?;
             tx.commit().await
         })
         .await
@@ -270,7 +273,7 @@ pub(crate) async fn step(tx: &mut Tx, id: VideoId, command: Command, job: Option
     tx.query(POINT).bind(generation).bind(deleted_at).bind(now).bind(id).execute().await?;
     let note = format!("video {id}: {} → {}", shown(before), shown(after));
     let role = if job.is_some() { "worker" } else { "user" };
-    audit::insert(tx, &[AuditRow::of_video(job, role, command.name(), note, now)]).await
+    audit::insert(tx, &[AuditRow::of_video(id, job, role, command.name(), note, now)]).await
 }
 
 fn shown(video: Video) -> String {

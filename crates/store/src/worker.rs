@@ -1,6 +1,7 @@
 //! Workers: registration, heartbeats, and the ones that fell silent.
 
 use crate::Store;
+use crate::alert::{self, Alert, Kind};
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
@@ -8,6 +9,7 @@ use crate::wake::Topic;
 use rules::worker::{Command, Status, Worker};
 use rules::{Millis, WorkerId};
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 use wire::{Heartbeat, Hello};
 
@@ -108,8 +110,12 @@ impl Store {
             .bind(hello.worker)
             .execute()
             .await?;
+        let is_same = before.as_deref() == Some(incarnation.to_string().as_str());
+        if !is_same {
+            alert::raise(&mut tx, vec![startup(hello, incarnation)]).await?;
+        }
         tx.commit().await?;
-        Ok(before.is_some_and(|before| before != incarnation.to_string()))
+        Ok(before.is_some() && !is_same)
     }
 
     /// Whether this process still speaks for the worker.
@@ -128,7 +134,8 @@ impl Store {
     async fn register_once(&self, hello: &Hello, metadata: &str) -> Result<()> {
         let mut tx = self.db.write(Step::Register).await?;
         let now = tx.now();
-        tx.query(REGISTER)
+        let registered = tx
+            .query(REGISTER)
             .bind(hello.worker)
             .bind(hello.name.as_str())
             .bind(hello.kind.as_str())
@@ -140,6 +147,13 @@ impl Store {
             .bind(now)
             .execute()
             .await?;
+        if registered > 0 {
+            audit::insert(&mut tx, &[AuditRow::of_new_worker(hello.worker, now)]).await?;
+        }
+        // A remote worker is registered by a person; its process says hello later.
+        if registered > 0 && hello.kind == wire::Kind::Local {
+            alert::raise(&mut tx, vec![startup(hello, hello.worker.0)]).await?;
+        }
         tx.commit().await
     }
 
@@ -232,6 +246,26 @@ impl Store {
     }
 }
 
+fn startup(hello: &Hello, incarnation: Uuid) -> Alert {
+    Alert {
+        kind: Kind::WorkerStartup,
+        key: format!("{}_{incarnation}", hello.worker),
+        job: None,
+        data: json!({ "worker": hello.worker.to_string(), "name": hello.name, "hostname": hello.hostname,
+                      "version": hello.version }),
+    }
+}
+
+fn shutdown(worker: WorkerId, command: Command, now: Millis) -> Alert {
+    let why = if command == Command::Leave { "it left" } else { "it has not been heard of" };
+    Alert {
+        kind: Kind::WorkerShutdown,
+        key: format!("{worker}_{}", now.0),
+        job: None,
+        data: json!({ "worker": worker.to_string(), "reason": why }),
+    }
+}
+
 /// The metadata as it is stored.
 fn checked(hello: &Hello) -> Result<String> {
     let metadata = hello.metadata.to_string();
@@ -256,6 +290,9 @@ async fn step(tx: &mut Tx, id: WorkerId, command: Command, role: &'static str) -
     if before.status != after.status && !is_routine {
         let between = (before.status, after.status);
         audit::insert(tx, &[AuditRow::of_worker(id, role, command.name(), between, tx.now())]).await?;
+        if after.status == Status::Offline {
+            alert::raise(tx, vec![shutdown(id, command, tx.now())]).await?;
+        }
     }
     Ok(after.status)
 }

@@ -41,3 +41,18 @@ CREATE TABLE caption (
 ALTER TABLE task ADD COLUMN twin_of BIGINT;
 CREATE UNIQUE INDEX task_twin ON task (twin_of) WHERE twin_of IS NOT NULL;
 ALTER TABLE stage ADD COLUMN is_hedged BOOLEAN NOT NULL DEFAULT FALSE;
+
+-- Live events are read from the audit. Its ids are not in the order of commits: a slow transaction shows its rows after
+-- quick ones have shown theirs with higher ids. Ordered by transaction first, and read only below the oldest one that
+-- still runs, what a reader has passed is complete. The default is evaluated once here for all rows there are.
+ALTER TABLE audit ADD COLUMN video_id BIGINT;
+ALTER TABLE audit ADD COLUMN xact BIGINT NOT NULL DEFAULT (pg_current_xact_id()::TEXT::BIGINT);
+CREATE INDEX audit_xact ON audit USING brin (xact) WITH (pages_per_range = 16, autosummarize = on);
+
+-- The alerts that somebody wants to be told of; of each kind at most one in so long.
+CREATE TABLE alert (
+    topic       TEXT PRIMARY KEY,
+    cooldown_ms BIGINT NOT NULL,
+    last_at     BIGINT NOT NULL DEFAULT 0,
+    suppressed  BIGINT NOT NULL DEFAULT 0
+);

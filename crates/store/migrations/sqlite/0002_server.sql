@@ -41,3 +41,15 @@ CREATE TABLE caption (
 ALTER TABLE task ADD COLUMN twin_of BIGINT;
 CREATE UNIQUE INDEX task_twin ON task (twin_of) WHERE twin_of IS NOT NULL;
 ALTER TABLE stage ADD COLUMN is_hedged BOOLEAN NOT NULL DEFAULT FALSE;
+
+-- Live events are read from the audit. Here its ids are in the order of commits, for there is one writer at a time.
+ALTER TABLE audit ADD COLUMN video_id BIGINT;
+ALTER TABLE audit ADD COLUMN xact BIGINT NOT NULL DEFAULT 0;
+
+-- The alerts that somebody wants to be told of; of each kind at most one in so long.
+CREATE TABLE alert (
+    topic       TEXT PRIMARY KEY,
+    cooldown_ms BIGINT NOT NULL,
+    last_at     BIGINT NOT NULL DEFAULT 0,
+    suppressed  BIGINT NOT NULL DEFAULT 0
+);

@@ -53,6 +53,7 @@ macro_rules! on_sqlite_alone {
     };
 }
 
+mod alert;
 mod archive;
 mod bad_input;
 mod bury;
@@ -61,6 +62,7 @@ mod claim;
 mod clock;
 mod contention;
 mod doctor;
+mod event;
 mod gpu;
 mod hedge;
 mod history;

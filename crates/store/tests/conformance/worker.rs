@@ -195,9 +195,10 @@ async fn changes_of_status_are_audited_and_heartbeats_are_not(world: &World) {
     manage(world, worker, Command::Drain).await.unwrap();
 
     let audit: Vec<(String, String, String, String)> =
-        world.rows("SELECT role, command, from_state, to_state FROM audit ORDER BY id").await;
+        world.rows("SELECT role, command, coalesce(from_state, ''), to_state FROM audit ORDER BY id").await;
 
     let expected = [
+        ("worker", "register", "", "active"),
         ("orchestrator", "check", "busy", "offline"),
         ("worker", "heartbeat", "offline", "idle"),
         ("user", "drain", "idle", "draining"),

@@ -1,0 +1,312 @@
+//! Events: what the audit says of jobs, segments, videos and workers, to be followed live from a [`Cursor`].
+//!
+//! What happened is as it was written. What an event adds to that, such as how many segments are done, is as of the
+//! telling: told again later, it may say more.
+
+use crate::Store;
+use crate::cursor::{self, Cursor};
+use crate::db::Tx;
+use crate::error::Result;
+use rules::{JobId, TaskId, VideoId};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+
+/// Something that has happened, for good.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub cursor: Cursor,
+    pub at: i64,
+    pub job: Option<JobId>,
+    pub video: Option<VideoId>,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub enum What {
+    Job(JobEvent),
+    Segment(SegmentEvent),
+    Video(VideoEvent),
+    Worker(WorkerEvent),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct JobEvent {
+    /// `submitted`, `state`, `ended`, `retried`
+    pub what: &'static str,
+    pub state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Its name when it was submitted, the reason when it ended badly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct SegmentEvent {
+    /// `done`; or `failed`, and it will be tried again or its job fails
+    pub what: &'static str,
+    #[schema(value_type = String)]
+    pub task: TaskId,
+    pub attempt: i64,
+    pub worker: Option<String>,
+    #[serde(flatten)]
+    pub place: Option<Place>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Where a task stands in its job. An archived job has forgotten.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct Place {
+    pub stage: String,
+    pub segment: i64,
+    /// Tasks of this stage that are done by now.
+    pub done: i64,
+    pub total: i64,
+    /// What the plan gave to this task: for a piece of picture its chunk and its codec, of which it makes all qualities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub input: Option<Value>,
+    #[serde(skip)]
+    phase: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct VideoEvent {
+    /// `published`, `rolled_back`, `deleted`, `restored`, `purged`
+    pub what: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct WorkerEvent {
+    pub worker: String,
+    pub status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+/// Some events, and where to read on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    pub events: Vec<Event>,
+    pub next: Cursor,
+    /// There was no more.
+    pub is_last: bool,
+}
+
+/// What events are made of: all that is not about a task, results and failures, and the claim that begins a job. It is
+/// that of its first task, the number of which is 0.
+macro_rules! rows {
+    ($range:literal, $order:literal) => {
+        concat!(
+            "
+SELECT xact, id, at, job_id, task_id, video_id, fence, worker_id, command, from_state, to_state, failure, note FROM audit
+WHERE ",
+            $range,
+            " AND (task_id IS NULL OR command IN ('commit', 'fail', 'recover')
+       OR (command = 'claim' AND task_id % 1048576 = 0))
+ORDER BY ",
+            $order,
+            " LIMIT $4"
+        )
+    };
+}
+
+const ROWS: &str = rows!("xact >= $1 AND xact < $3 AND (xact > $1 OR id > $2)", "xact, id");
+
+/// SQLite has an index on the id alone. Its rows are all of transaction 0.
+const ROWS_BY_ID: &str = rows!("xact >= $1 AND id > $2 AND id <= $3", "id");
+
+const JOBS: &str = "
+SELECT j.id, j.video_id
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN job j ON j.id = r.id
+UNION ALL
+SELECT a.job_id, a.video_id
+FROM json_to_recordset($2::json) AS q(id BIGINT)
+JOIN job_archive a ON a.job_id = q.id";
+
+const PLACES: &str = "
+SELECT t.id, t.segment, s.name, s.phase, s.tasks, i.input,
+       (SELECT count(*) FROM task d
+        WHERE d.id BETWEEN s.first_task AND s.first_task + s.tasks - 1 AND d.state = 'DONE') AS done
+FROM json_to_recordset($1::json) AS r(id BIGINT, job_id BIGINT)
+JOIN task t ON t.id = r.id
+JOIN stage s ON s.job_id = r.job_id AND s.position = t.stage
+LEFT JOIN task_input i ON i.task_id = t.id";
+
+/// How many transactions of PostgreSQL are looked through at a time, at first. One index finds a stretch of them, and
+/// none finds the first few rows of many.
+const STRETCH: i64 = 10_000;
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    xact: i64,
+    id: i64,
+    at: i64,
+    job_id: Option<i64>,
+    task_id: Option<i64>,
+    video_id: Option<i64>,
+    fence: Option<i64>,
+    worker_id: Option<String>,
+    command: String,
+    from_state: Option<String>,
+    to_state: Option<String>,
+    failure: Option<String>,
+    note: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct PlaceRow {
+    id: i64,
+    segment: i64,
+    name: String,
+    phase: String,
+    tasks: i64,
+    input: Option<String>,
+    done: i64,
+}
+
+impl Store {
+    /// The place behind everything that has happened so far.
+    pub async fn events_end(&self) -> Result<Cursor> {
+        cursor::head(&mut self.db.look().await?).await
+    }
+
+    /// Up to `max` events after `after`. Who goes on from `next` sees each once, in an order that is always the same.
+    pub async fn events(&self, after: Cursor, max: i64) -> Result<Page> {
+        let mut tx = self.db.look().await?;
+        let end = cursor::head(&mut tx).await?;
+        let (rows, next) = read(&mut tx, after, end, max).await?;
+        let about = About::of(&mut tx, &rows).await?;
+        let events = rows.into_iter().filter_map(|row| about.event(row)).collect();
+        Ok(Page { events, next, is_last: next >= end })
+    }
+}
+
+async fn read(tx: &mut Tx, after: Cursor, end: Cursor, max: i64) -> Result<(Vec<Row>, Cursor)> {
+    let (mut at, mut stretch) = (after, STRETCH);
+    while at < end {
+        let to = if tx.is_postgres() {
+            end.xact.min(at.xact.saturating_add(stretch))
+        } else {
+            end.id
+        };
+        let sql = if tx.is_postgres() { ROWS } else { ROWS_BY_ID };
+        let rows: Vec<Row> = tx.query(sql).bind(at.xact).bind(at.id).bind(to).bind(max).all().await?;
+        let passed = if tx.is_postgres() { Cursor { xact: to, id: 0 } } else { end };
+        match rows.last().map(Row::cursor) {
+            Some(last) if rows.len() as i64 >= max => return Ok((rows, last)),
+            Some(_) => return Ok((rows, passed)),
+            None => (at, stretch) = (passed, stretch.saturating_mul(4)),
+        }
+    }
+    Ok((Vec::new(), at))
+}
+
+/// What rows are about, looked up for all of them at once.
+struct About {
+    videos: HashMap<i64, VideoId>,
+    places: HashMap<i64, Place>,
+}
+
+impl About {
+    async fn of(tx: &mut Tx, rows: &[Row]) -> Result<Self> {
+        #[derive(Serialize)]
+        struct Key {
+            id: i64,
+            job_id: i64,
+        }
+        let jobs: BTreeSet<i64> = rows.iter().filter_map(|row| row.job_id).collect();
+        let tasks: BTreeSet<i64> = rows.iter().filter_map(|row| row.task_id).collect();
+        let (mut videos, mut places) = (HashMap::new(), HashMap::new());
+        if !jobs.is_empty() {
+            let found: Vec<(i64, Option<i64>)> = tx.query(JOBS).ids(jobs.clone()).ids(jobs).all().await?;
+            videos.extend(found.into_iter().filter_map(|(job, video)| Some((job, VideoId(video?)))));
+        }
+        if !tasks.is_empty() {
+            let keys = tasks.into_iter().map(|id| Key { id, job_id: TaskId(id).job().0 });
+            let found: Vec<PlaceRow> = tx.query(PLACES).rows(&keys.collect::<Vec<_>>()).all().await?;
+            places.extend(found.into_iter().map(|row| (row.id, Place::from(row))));
+        }
+        Ok(About { videos, places })
+    }
+
+    fn event(&self, row: Row) -> Option<Event> {
+        let job = row.job_id.map(JobId);
+        let video = row.video_id.map(VideoId).or_else(|| self.videos.get(&row.job_id?).copied());
+        let (cursor, at) = (row.cursor(), row.at);
+        let what = match (row.task_id, row.video_id, row.job_id) {
+            (Some(task), ..) => self.of_task(TaskId(task), row)?,
+            (_, Some(_), _) => What::Video(VideoEvent { what: of_video(&row.command)? }),
+            (.., Some(_)) => What::Job(of_job(row)?),
+            _ => What::Worker(of_worker(row)?),
+        };
+        Some(Event { cursor, at, job, video, what })
+    }
+
+    fn of_task(&self, task: TaskId, row: Row) -> Option<What> {
+        let place = self.places.get(&task.0).cloned();
+        let what = match row.command.as_str() {
+            "commit" => "done",
+            "fail" | "recover" => "failed",
+            _ => {
+                let from = Some(rules::job::State::Pending.to_string());
+                return Some(What::Job(JobEvent { what: "state", state: place?.phase, from, note: None }));
+            }
+        };
+        let (attempt, worker) = (row.fence.unwrap_or_default(), row.worker_id);
+        let (failure, note) = (row.failure, row.note);
+        Some(What::Segment(SegmentEvent { what, task, attempt, worker, place, failure, note }))
+    }
+}
+
+fn of_job(row: Row) -> Option<JobEvent> {
+    let what = match row.command.as_str() {
+        "submit" => "submitted",
+        "phase" => "state",
+        "complete" | "fail" | "cancel" => "ended",
+        "retry" => "retried",
+        _ => return None,
+    };
+    let state = row.to_state.unwrap_or_else(|| rules::job::State::Pending.to_string());
+    Some(JobEvent { what, state, from: row.from_state, note: row.note })
+}
+
+fn of_video(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "publish" => "published",
+        "rollback" => "rolled_back",
+        "delete" => "deleted",
+        "restore" => "restored",
+        "purge" => "purged",
+        _ => return None,
+    })
+}
+
+fn of_worker(row: Row) -> Option<WorkerEvent> {
+    Some(WorkerEvent { worker: row.worker_id?, status: row.to_state?, from: row.from_state })
+}
+
+impl Row {
+    fn cursor(&self) -> Cursor {
+        Cursor { xact: self.xact, id: self.id }
+    }
+}
+
+impl From<PlaceRow> for Place {
+    fn from(row: PlaceRow) -> Self {
+        Place {
+            stage: row.name,
+            segment: row.segment,
+            done: row.done,
+            total: row.tasks,
+            input: row.input.and_then(|input| serde_json::from_str(&input).ok()),
+            phase: row.phase,
+        }
+    }
+}
