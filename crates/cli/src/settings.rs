@@ -1,11 +1,15 @@
 //! Settings: flag over `VODMILL_*` variable over `vodmill.toml` over default. All are optional.
 
+mod alerts;
+
 use anyhow::Context;
 use clap::Args;
 use rules::Millis;
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::alert::Kind;
 use store::{Location, Store};
 
 /// The file that is read when no other is named, if it exists.
@@ -116,6 +120,42 @@ settings! {
     #[arg(long, env = "VODMILL_ENCODER_STALL_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
     encoder_stall_seconds: f64,
 
+    /// Where alerts are posted. Default: nowhere
+    #[arg(long, env = "VODMILL_ALERT_WEBHOOK_URL", global = true, value_name = "URL", hide_env_values = true, hide_short_help = true)]
+    alert_webhook_url: String,
+
+    /// What alerts are signed with: whsec_ and a key in base64. Default: they are not signed
+    #[arg(long, env = "VODMILL_ALERT_WEBHOOK_SECRET", global = true, value_name = "SECRET", hide_env_values = true, hide_short_help = true)]
+    alert_webhook_secret: String,
+
+    /// How long the receiver of an alert may take, in seconds, at most 50. Default: 10
+    #[arg(long, env = "VODMILL_ALERT_WEBHOOK_TIMEOUT", global = true, value_name = "SECONDS", hide_short_help = true)]
+    alert_webhook_timeout: f64,
+
+    /// Of each kind at most one alert in so many seconds; 0 for all. video_ready is never held back. Default: 300
+    #[arg(long, env = "VODMILL_ALERT_RATE_LIMIT_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
+    alert_rate_limit_seconds: f64,
+
+    /// Which alerts, with commas between. Default: all but worker_startup and worker_shutdown
+    #[arg(long, env = "VODMILL_ALERT_EVENTS", global = true, value_name = "EVENTS", hide_short_help = true)]
+    alert_events: String,
+
+    /// Alerts may go to this machine and to private networks. Default: false
+    #[arg(long, env = "VODMILL_ALERT_ALLOW_PRIVATE", global = true, num_args = 0..=1, default_missing_value = "true", hide_short_help = true)]
+    alert_allow_private: bool,
+
+    /// Who listens to events is told in so many seconds that nothing happens. Default: 20
+    #[arg(long, env = "VODMILL_SSE_HEARTBEAT_INTERVAL", global = true, value_name = "SECONDS", hide_short_help = true)]
+    sse_heartbeat_interval: f64,
+
+    /// Who listens to events and is cut off comes back after so many seconds. Default: 3
+    #[arg(long, env = "VODMILL_SSE_RECONNECT_TIMEOUT", global = true, value_name = "SECONDS", hide_short_help = true)]
+    sse_reconnect_timeout: f64,
+
+    /// How many may listen to a server's events at once. Default: 5000
+    #[arg(long, env = "VODMILL_SSE_MAX_LISTENERS", global = true, value_name = "N", hide_short_help = true)]
+    sse_max_listeners: usize,
+
     /// What is logged: error, warn, info, debug, or a tracing filter. Default: info for workers, warn otherwise
     #[arg(long, env = "VODMILL_LOG", global = true, value_name = "FILTER", hide_short_help = true)]
     log: String,
@@ -189,6 +229,7 @@ impl Settings {
             archive_after: days(self.archive_after_days, "archive_after_days")?
                 .unwrap_or(default.archive_after),
             history_after: days(self.history_after_days, "history_after_days")?,
+            webhook: alerts::webhook(self)?,
             ..default
         })
     }
@@ -208,8 +249,21 @@ impl Settings {
             stall: span(self.encoder_stall_seconds, 1.0, "encoder_stall_seconds", default.stall)?,
             max_attempts: self.max_retry_attempts.unwrap_or(default.max_attempts),
             watch_folder: self.watch_folder.clone(),
+            sse_heartbeat: span(
+                self.sse_heartbeat_interval,
+                1.0,
+                "sse_heartbeat_interval",
+                default.sse_heartbeat,
+            )?,
+            sse_retry: span(self.sse_reconnect_timeout, 1.0, "sse_reconnect_timeout", default.sse_retry)?,
+            sse_listeners: self.sse_max_listeners.unwrap_or(default.sse_listeners),
             ..default
         })
+    }
+
+    /// The alerts that are wanted, each with how long the next of its kind has to wait.
+    pub fn alerts(&self) -> anyhow::Result<HashMap<Kind, Millis>> {
+        alerts::wanted(self)
     }
 
     pub fn data_folder(&self) -> PathBuf {
@@ -267,6 +321,7 @@ mod tests {
         let settings = parse(&uncommented, Path::new("config.example.toml")).unwrap();
 
         assert!(settings.store_options().is_ok() && settings.orchestrator_options().is_ok());
+        assert!(settings.server_options().is_ok() && settings.alerts().is_ok());
         let command = <Settings as clap::Args>::augment_args(clap::Command::new("x"));
         for flag in command.get_arguments().filter(|flag| flag.get_id() != "config") {
             assert!(uncommented.contains(&format!("{} = ", flag.get_id())), "{} is missing", flag.get_id());

@@ -5,6 +5,7 @@
 //! | settle commits, release what is next, expand plans, retry, judge final errors | woken, and a poll behind | [`advance`] |
 //! | take back expired leases, notice silent workers and stragglers | by the clock | [`recovery`] |
 //! | deliver effects | woken, and a poll behind | [`effects`] |
+//! | post alerts | woken, and a poll behind | [`webhook`] |
 //! | archive, prune, prepare and drop history | now and then | [`housekeeping`] |
 //!
 //! Any number may run at once: each duty is a store transaction that passes over what another is busy with, and is
@@ -15,6 +16,7 @@ mod duty;
 pub mod effects;
 mod housekeeping;
 mod recovery;
+pub mod webhook;
 
 use std::time::Duration;
 use store::Store;
@@ -45,6 +47,8 @@ pub struct Options {
     pub messages_after: Duration,
     /// Workers that left longer ago than this are forgotten. Default 7 days.
     pub workers_after: Duration,
+    /// Where alerts are posted. Default: nowhere.
+    pub webhook: Option<webhook::Options>,
 }
 
 impl Default for Options {
@@ -62,6 +66,7 @@ impl Default for Options {
             history_after: None,
             messages_after: 7 * DAY,
             workers_after: 7 * DAY,
+            webhook: None,
         }
     }
 }
@@ -80,6 +85,7 @@ pub async fn run(store: Store, options: Options, shutdown: CancellationToken) {
                 recovery::workers(&store, &options),
                 recovery::stragglers(&store, &options),
                 effects::run(&store, &options),
+                webhook::run(&store, &options),
                 housekeeping::run(&store, &options),
             )
         } => {}

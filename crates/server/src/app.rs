@@ -1,6 +1,7 @@
 //! The whole server put together.
 
 use crate::data::Data;
+use crate::events::{self, Hub};
 use crate::ingest::Ingest;
 use crate::secret::AdminSecret;
 use crate::{api, cors, drain, health, janitor, openapi, playback, problem, request_id, watch, worker};
@@ -43,6 +44,12 @@ pub struct Options {
     pub watch_folder: Option<PathBuf>,
     /// Into how many chunks at least a video is cut, so that as many encoders can share it. Default 8.
     pub parallel: u32,
+    /// How many may listen to events at once. Default 5000.
+    pub sse_listeners: usize,
+    /// After how long a listener that is told nothing is told that. Default 20 s.
+    pub sse_heartbeat: Duration,
+    /// After how long a listener that was cut off comes back. Default 3 s.
+    pub sse_retry: Duration,
 }
 
 impl Default for Options {
@@ -60,6 +67,9 @@ impl Default for Options {
             stall: Duration::from_secs(60),
             watch_folder: None,
             parallel: 8,
+            sse_listeners: 5000,
+            sse_heartbeat: Duration::from_secs(20),
+            sse_retry: Duration::from_secs(3),
         }
     }
 }
@@ -74,6 +84,7 @@ pub struct App {
     pub(crate) options: Arc<Options>,
     /// Words of remote workers are gathered into few transactions.
     pub(crate) desk: Arc<StoreDesk>,
+    pub(crate) events: Hub,
     /// Cancelled when the server is to end: long polls and streams end then.
     pub(crate) ending: CancellationToken,
 }
@@ -84,6 +95,7 @@ impl App {
         App {
             ingest: Ingest::new(store.clone(), data.clone(), options.clone()),
             desk: Arc::new(store.desk()),
+            events: Hub::new(options.sse_listeners),
             ending: CancellationToken::new(),
             store,
             data,
@@ -97,6 +109,7 @@ impl App {
 pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
     let mut beside = tokio::task::JoinSet::new();
     beside.spawn(janitor::run(app.clone()));
+    beside.spawn(events::run(app.clone()));
     if let Some(folder) = app.options.watch_folder.clone() {
         beside.spawn(watch::run(app.clone(), folder));
     }
@@ -111,7 +124,11 @@ pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) -
 }
 
 pub(crate) fn router(app: App) -> Router {
-    let (documented, api) = api::routes().merge(worker::routes()).merge(health::routes()).split_for_parts();
+    let (documented, api) = api::routes()
+        .merge(events::routes())
+        .merge(worker::routes())
+        .merge(health::routes())
+        .split_for_parts();
     let limits = (
         middleware::from_fn_with_state(app.clone(), in_time),
         DefaultBodyLimit::max(app.options.max_body_bytes),

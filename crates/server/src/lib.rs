@@ -3,7 +3,7 @@
 //! | who | files |
 //! | --- | --- |
 //! | anyone | `playback` (streams and the page that shows them), `health`, `openapi` |
-//! | an admin | `api/` : videos, uploads, jobs, workers |
+//! | an admin | `api/` : videos, uploads, jobs, workers; `events`: what happens, live |
 //! | a worker | `worker/` : its desk, the source it reads, the outputs it brings |
 //!
 //! `app` puts them together; `problem` alone chooses status codes; `auth` alone decides who may speak. What is said is
@@ -19,6 +19,7 @@ mod body;
 mod cors;
 mod data;
 mod drain;
+mod events;
 mod health;
 mod ingest;
 mod janitor;

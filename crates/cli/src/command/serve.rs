@@ -43,6 +43,7 @@ impl Args {
         if _alone.is_some() {
             store.bury_local_workers().await?;
         }
+        store.ask_for_alerts(&settings.alerts()?).await?;
         let admin = admin(settings, &store).await?;
         let app = App::new(store.clone(), data.clone(), admin, settings.server_options()?);
         let address = settings.listen.as_deref().unwrap_or("127.0.0.1:8080");
