@@ -13,6 +13,7 @@ use std::time::Duration;
 use store::Cursor;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
 
 const PAGE: i64 = 200;
 const AGAIN: Duration = Duration::from_secs(1);
@@ -36,6 +37,8 @@ pub struct Listener {
     is_behind: bool,
     /// To be sent next.
     ready: VecDeque<Bytes>,
+    /// When it is told that nothing happens, if nothing does: also if much happens that it does not want.
+    beats_at: Instant,
 }
 
 impl Listener {
@@ -53,7 +56,7 @@ impl Listener {
         if is_lost {
             ready.push_back(frame::reset());
         }
-        Ok(Listener { app, seat, filter, frames, at, is_behind: true, ready })
+        Ok(Listener { app, seat, filter, frames, at, is_behind: true, ready, beats_at: Instant::now() })
     }
 
     /// Ends with the server, or when nobody reads it any more.
@@ -68,6 +71,7 @@ impl Listener {
         let ending = self.app.ending.clone();
         loop {
             if let Some(bytes) = self.ready.pop_front() {
+                self.beats_at = Instant::now() + self.app.options.sse_heartbeat;
                 return Some(bytes);
             }
             tokio::select! {
@@ -81,8 +85,7 @@ impl Listener {
         if self.is_behind {
             return self.catch_up().await;
         }
-        let heartbeat = self.app.options.sse_heartbeat;
-        match tokio::time::timeout(heartbeat, self.frames.recv()).await {
+        match tokio::time::timeout_at(self.beats_at, self.frames.recv()).await {
             Ok(Ok(frame)) => self.hear(&frame),
             Ok(Err(RecvError::Lagged(_))) => self.is_behind = true,
             // The sender lives as long as the app does.
@@ -118,5 +121,90 @@ impl Listener {
         if self.filter.takes(frame) {
             self.ready.push_back(frame.bytes.clone());
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{AdminSecret, Data, Options, events};
+    use futures::StreamExt;
+    use serde_json::json;
+    use std::pin::Pin;
+    use store::submit::NewJob;
+    use store::{Location, Store};
+
+    type Heard = Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>> + Send>>;
+
+    async fn app(folder: &std::path::Path, options: Options) -> App {
+        let store = Store::open(&Location::Sqlite(folder.join("db")), Default::default()).await.unwrap();
+        App::new(store, Data::open(folder).unwrap(), AdminSecret::given("x"), options)
+    }
+
+    async fn listen(app: &App, filter: Filter) -> Heard {
+        let seat = app.events.take_seat().unwrap();
+        Box::pin(Listener::new(app.clone(), seat, filter, Start::Now).await.unwrap().stream())
+    }
+
+    fn job() -> NewJob {
+        let spec = json!({ "name": "test", "stage": [{ "name": "work", "kind": "noop" }] });
+        NewJob { spec: serde_json::from_value(spec).unwrap(), video: None, idempotency_key: None }
+    }
+
+    /// The next so many that happened for good.
+    async fn hear(heard: &mut Heard, count: usize) -> Vec<Bytes> {
+        let lasting = heard.by_ref().filter_map(|block| async {
+            let block = block.unwrap();
+            (block.starts_with(b"id: ") && block.windows(6).any(|at| at == b"event:")).then_some(block)
+        });
+        let heard = lasting.take(count).collect();
+        tokio::time::timeout(Duration::from_secs(60), heard).await.expect("all is heard")
+    }
+
+    #[tokio::test]
+    async fn one_that_fell_behind_the_channel_is_caught_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = app(folder.path(), Options::default()).await;
+        let reading = tokio::spawn(events::run(app.clone()));
+        let (mut slow, mut quick) =
+            (listen(&app, Filter::default()).await, listen(&app, Filter::default()).await);
+        let mut told = Vec::new();
+
+        for _ in 0..15 {
+            app.store.submit_all(&vec![job(); 100]).await.unwrap();
+            told.extend(hear(&mut quick, 100).await);
+        }
+
+        assert_eq!(hear(&mut slow, 1500).await, told, "more than the channel holds, each once and in order");
+        reading.abort();
+    }
+
+    #[tokio::test]
+    async fn one_that_wants_none_of_all_that_happens_hears_heartbeats() {
+        let folder = tempfile::tempdir().unwrap();
+        let interval = Duration::from_millis(400);
+        let app = app(folder.path(), Options { sse_heartbeat: interval, ..Options::default() }).await;
+        let reading = tokio::spawn(events::run(app.clone()));
+        let wanted = Filter { job: Some(i64::MAX), video: None };
+        let (mut quiet, mut busy) = (listen(&app, wanted).await, listen(&app, Filter::default()).await);
+        let traffic = async {
+            loop {
+                app.store.submit(&job()).await.unwrap();
+                hear(&mut busy, 1).await;
+            }
+        };
+
+        let beat = async {
+            quiet.next().await;
+            quiet.next().await.unwrap().unwrap()
+        };
+        let heard = tokio::select! {
+            heard = tokio::time::timeout(Duration::from_secs(30), beat) => heard.expect("a heartbeat"),
+            () = traffic => unreachable!(),
+        };
+
+        assert!(heard.starts_with(b": heartbeat\nid: "), "{heard:?}");
+        reading.abort();
     }
 }
