@@ -169,6 +169,8 @@ mod tests {
         let reading = tokio::spawn(events::run(app.clone()));
         let (mut slow, mut quick) =
             (listen(&app, Filter::default()).await, listen(&app, Filter::default()).await);
+        app.store.submit(&job()).await.unwrap();
+        assert_eq!(hear(&mut slow, 1).await, hear(&mut quick, 1).await, "both follow the channel by now");
         let mut told = Vec::new();
 
         for _ in 0..15 {
