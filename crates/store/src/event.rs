@@ -132,8 +132,9 @@ JOIN job_archive a ON a.job_id = q.id";
 
 const PLACES: &str = "
 SELECT t.id, t.segment, s.name, s.phase, s.tasks, i.input,
-       (SELECT count(*) FROM task d
-        WHERE d.id BETWEEN s.first_task AND s.first_task + s.tasks - 1 AND d.state = 'DONE') AS done
+       (SELECT count(DISTINCT d.segment) FROM task d
+        WHERE d.id BETWEEN r.job_id * 1048576 AND r.job_id * 1048576 + 1048575 AND d.stage = t.stage AND d.state = 'DONE')
+           AS done
 FROM json_to_recordset($1::json) AS r(id BIGINT, job_id BIGINT)
 JOIN task t ON t.id = r.id
 JOIN stage s ON s.job_id = r.job_id AND s.position = t.stage
