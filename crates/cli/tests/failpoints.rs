@@ -218,7 +218,7 @@ const BY_TRANSCODE: &[&str] = &["video"];
 /// published is part of a commit.
 #[test]
 fn every_durable_step_is_killed() {
-    const NOT_YET: &[&str] = &["publish", "log"];
+    const NOT_YET: &[&str] = &["publish", "log", "hedge"];
     for step in Step::ALL {
         let name = step.name();
         let lists = [BY_WORKER, BY_TRANSCODE, by_hand::STEPS, NOT_YET];

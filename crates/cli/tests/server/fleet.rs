@@ -24,11 +24,15 @@ on_both_engines![
 
 /// The server encodes nothing itself.
 fn house(engine: Engine) -> House {
-    House::with(engine, &[("VODMILL_ENCODER_STALL_SECONDS", "3")])
+    House::with(
+        engine,
+        &[("VODMILL_ENCODER_STALL_SECONDS", "4"), ("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.1")],
+    )
 }
 
 struct Worker {
     process: Process,
+    folder: PathBuf,
     log: PathBuf,
     name: String,
     key: String,
@@ -42,7 +46,8 @@ impl Worker {
             .to_owned();
         let log = house.world.folder.path().join(format!("{name}.log"));
         let process = start(house, name, &key, url, &log);
-        Worker { process, log, name: name.into(), key }
+        let folder = house.world.folder.path().join(format!("work-{name}"));
+        Worker { process, folder, log, name: name.into(), key }
     }
 
     fn restart(&mut self, house: &House, url: &str) {
@@ -69,18 +74,21 @@ fn executions(house: &House, job: &Value) -> Vec<Value> {
     house.get(&format!("/api/jobs/{job}/executions")).as_array().unwrap().clone()
 }
 
-/// The encoder that runs below this process.
-fn encoder_below(pid: u32) -> Option<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().filter_map(|it| it.parse().ok()).find_map(|child: u32| {
-        let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-        let words = std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        if name.trim() == "ffmpeg" && words.contains("libx264") {
-            Some(child)
-        } else {
-            encoder_below(child)
-        }
+/// The encoder that works in this worker's folder.
+fn encoder_of(worker: &Worker) -> Option<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.into_iter().find(|id| {
+        let name = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        let words = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let folder = std::fs::read_link(format!("/proc/{id}/cwd")).unwrap_or_default();
+        name.trim() == "ffmpeg" && words.contains("libx264") && folder.starts_with(&worker.folder)
     })
+}
+
+/// Enough to be met at work.
+fn long(house: &House) -> PathBuf {
+    house.sample_of("long.mp4", "640x360", 24)
 }
 
 /// The generation passes the gate, as anybody may run it on the folder.
@@ -128,10 +136,10 @@ fn workers_with_nothing_but_an_address_and_a_key_make_a_stream(engine: Engine) {
 fn a_hung_encoder_under_a_heartbeating_worker_is_noticed(engine: Engine) {
     let house = house(engine);
     let worker = Worker::new(&house, "one", &house.url(""));
-    house.upload(&house.sample("a.mp4", 60), "slug=talk");
+    house.upload(&long(&house), "slug=talk");
     let mut encoder = None;
     until("it encodes", || {
-        encoder = encoder_below(worker.process.0.id());
+        encoder = encoder_of(&worker);
         encoder.is_some()
     });
 
@@ -147,10 +155,10 @@ fn a_hung_encoder_under_a_heartbeating_worker_is_noticed(engine: Engine) {
 fn a_worker_asleep_for_longer_than_its_lease_is_replaced_and_told_so(engine: Engine) {
     let house = house(engine);
     let asleep = Worker::new(&house, "asleep", &house.url(""));
-    house.upload(&house.sample("a.mp4", 60), "slug=talk");
+    house.upload(&long(&house), "slug=talk");
     let mut encoder = None;
     until("it encodes", || {
-        encoder = encoder_below(asleep.process.0.id());
+        encoder = encoder_of(&asleep);
         encoder.is_some()
     });
     let _awake = Worker::new(&house, "awake", &house.url(""));
@@ -168,8 +176,8 @@ fn a_worker_asleep_for_longer_than_its_lease_is_replaced_and_told_so(engine: Eng
 fn a_worker_asked_to_end_gives_its_work_back(engine: Engine) {
     let house = house(engine);
     let mut leaving = Worker::new(&house, "leaving", &house.url(""));
-    house.upload(&house.sample("a.mp4", 60), "slug=talk");
-    until("it encodes", || encoder_below(leaving.process.0.id()).is_some());
+    house.upload(&long(&house), "slug=talk");
+    until("it encodes", || encoder_of(&leaving).is_some());
 
     // Asked twice, it does not finish what it has.
     leaving.process.signal(libc::SIGTERM);
@@ -261,8 +269,11 @@ fn a_proxy_that_cuts_connections_costs_time_and_nothing_else(engine: Engine) {
     let video = house.video_is(1, "ready");
 
     passes_the_gate(&house, 1);
-    let failed = executions(&house, &video["job"]).into_iter().filter(|it| !it["failure"].is_null());
-    assert_eq!(failed.count(), 0, "whatever broke was mended without giving anything up");
+    let executions = executions(&house, &video["job"]);
+    let failures: Vec<&Value> =
+        executions.iter().map(|it| &it["failure"]).filter(|it| !it.is_null()).collect();
+    // A lease whose answer was cut off runs out; nothing else is given up.
+    assert!(failures.iter().all(|why| *why == "lease_expired"), "{failures:?}");
     house.is_healthy();
 }
 
@@ -303,7 +314,7 @@ fn a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once(engine: 
             0 => workers[victim].restart(&house, &proxy.url()),
             1 => {
                 workers[victim].process.signal(libc::SIGSTOP);
-                rest(&mut dice, 3500);
+                rest(&mut dice, 9000);
                 workers[victim].process.signal(libc::SIGCONT);
             }
             2 => {

@@ -136,10 +136,14 @@ impl House {
         look()
     }
 
-    /// Twelve seconds of moving picture and sound.
+    /// Some seconds of moving picture and sound.
     pub fn sample(&self, name: &str, seconds: u32) -> PathBuf {
+        self.sample_of(name, "320x180", seconds)
+    }
+
+    pub fn sample_of(&self, name: &str, size: &str, seconds: u32) -> PathBuf {
         let path = self.world.folder.path().join(name);
-        let picture = format!("testsrc2=size=320x180:rate=25:duration={seconds}");
+        let picture = format!("testsrc2=size={size}:rate=25:duration={seconds}");
         let sound = format!("sine=duration={seconds}");
         let made = Command::new("ffmpeg")
             .args([
