@@ -22,11 +22,15 @@ on_both_engines![
     a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once,
 ];
 
-/// The server encodes nothing itself.
+/// The server encodes nothing itself. Attempts are plenty: a test may strike the same task again and again.
 fn house(engine: Engine) -> House {
     House::with(
         engine,
-        &[("VODMILL_ENCODER_STALL_SECONDS", "4"), ("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.1")],
+        &[
+            ("VODMILL_ENCODER_STALL_SECONDS", "10"),
+            ("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.1"),
+            ("VODMILL_MAX_RETRY_ATTEMPTS", "10"),
+        ],
     )
 }
 

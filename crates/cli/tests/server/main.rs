@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod auth;
+mod early;
 mod fleet;
 mod house;
 mod playback;
