@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-transcode chaos model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode chaos model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,6 +34,11 @@ demo: ## Make a stream of a sample video, or of VIDEO=FILE, and check it
 bench: build ## Measure the queue on both engines; keeps the figures in bench/results
 	@scripts/install-missing bench
 	@scripts/with-services bench/queue.sh
+
+bench-server: build ## Measure a server with 1,000 simulated workers and listeners; keeps the figures in bench/results
+	@scripts/install-missing bench
+	@mkdir -p bench/results
+	@scripts/with-services bench/server.sh | tee bench/results/server-$$(date +%F).md
 
 bench-transcode: build ## Measure transcoding beside one plain ffmpeg command; keeps the figures in bench/results
 	@scripts/install-missing demo

@@ -6,6 +6,7 @@
 //! | what the engine does without any contract | [`raw`] |
 //! | jobs to measure with | [`load`] |
 //! | what is measured | [`verbs`], [`drain`], [`latency`], [`backlog`], [`recovery`] |
+//! | a server with simulated workers | [`server`] |
 //! | what people see | [`figure`] |
 //!
 //! To add a measure: give it a function that pushes its [`figure::Figure`]s, and a line in [`queue::Part`].
@@ -19,6 +20,7 @@ mod place;
 mod queue;
 mod raw;
 mod recovery;
+mod server;
 mod sizes;
 mod verbs;
 
@@ -29,12 +31,14 @@ use crate::settings::Settings;
 #[derive(clap::Subcommand)]
 pub enum Command {
     Queue(queue::Args),
+    Server(server::Args),
 }
 
 impl Command {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
         match self {
             Command::Queue(args) => args.run(settings).await,
+            Command::Server(args) => args.run(settings).await,
         }
     }
 }

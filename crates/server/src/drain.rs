@@ -5,7 +5,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
-use futures::StreamExt;
+use futures_util::StreamExt;
 use http_body::{Body as _, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};

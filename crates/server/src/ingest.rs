@@ -4,7 +4,7 @@ use crate::app::Options;
 use crate::data::Data;
 use crate::problem::{Error, Result};
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt};
 use media::settings::Settings;
 use rules::{JobId, Priority, VideoId};
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use axum::middleware::{self, Next};
 use axum::routing::{options, post};
 use base64::Engine;
-use futures::StreamExt;
+use futures_util::StreamExt;
 use rules::Millis;
 use serde_json::{Map, Value};
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::post;
-use futures::TryStreamExt;
+use futures_util::TryStreamExt;
 use media::settings::Settings;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

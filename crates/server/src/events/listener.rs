@@ -5,7 +5,7 @@ use super::hub::Seat;
 use crate::app::App;
 use crate::problem::Result;
 use bytes::Bytes;
-use futures::Stream;
+use futures_util::Stream;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Listener {
 
     /// Ends with the server, or when nobody reads it any more.
     pub fn stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-        futures::stream::unfold(self, |mut listener| async {
+        futures_util::stream::unfold(self, |mut listener| async {
             let bytes = listener.next().await?;
             Some((Ok(bytes), listener))
         })
@@ -129,7 +129,7 @@ impl Listener {
 mod tests {
     use super::*;
     use crate::{AdminSecret, Data, Options, events};
-    use futures::StreamExt;
+    use futures_util::StreamExt;
     use serde_json::json;
     use std::pin::Pin;
     use store::submit::NewJob;

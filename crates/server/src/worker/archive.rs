@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use flate2::read::GzDecoder;
-use futures::TryStreamExt;
+use futures_util::TryStreamExt;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{Read, Write};

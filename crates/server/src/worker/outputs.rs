@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::put;
-use futures::StreamExt;
+use futures_util::StreamExt;
 use rules::ExecutionId;
 use sha2::{Digest, Sha256};
 use std::io::SeekFrom;
