@@ -154,9 +154,9 @@ fn a_listener_that_was_cut_off_is_told_exactly_what_it_missed(engine: Engine) {
 
     let whole = server.listen(&format!("?after={}&job={job}", greeting.id.unwrap()), None).until_ended();
     assert_eq!(ids(&heard), ids(&whole), "each once, in the same order");
-    let done = heard.iter().filter(|block| block.event.as_deref() == Some("segment"));
+    let mut done = heard.iter().filter(|block| block.event.as_deref() == Some("segment"));
     assert_eq!(done.clone().count(), 12);
-    let last = done.last().unwrap();
+    let last = done.next_back().unwrap();
     assert_eq!((&last.data["done"], &last.data["total"]), (&12.into(), &12.into()));
 }
 
