@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Worker {
     }
 }
 
-fn start(house: &House, name: &str, key: &str, url: &str, log: &PathBuf) -> Process {
+fn start(house: &House, name: &str, key: &str, url: &str, log: &Path) -> Process {
     house
         .world
         .vodmill(&["worker", "--server", url, "--slots", "1"])
