@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode chaos model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode chaos chaos-fleet contract model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -45,10 +45,20 @@ bench-transcode: build ## Measure transcoding beside one plain ffmpeg command; k
 	@mkdir -p bench/results
 	@bench/transcode.sh | tee bench/results/transcode-$$(date +%F).md
 
+chaos-fleet: ## Kill, pause and cut off workers of a server that makes VIDEOS=10 videos, and the server
+	@scripts/install-missing test
+	@VODMILL_FLEET_VIDEOS='$(or $(VIDEOS),10)' $(if $(SEED),VODMILL_FLEET_SEED='$(SEED)') RUST_TEST_THREADS=1 \
+	  scripts/with-services cargo test -p vodmill --test server --locked -- publishes_every_video --nocapture
+
 chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a run
 	@scripts/install-missing test
 	@VODMILL_CHAOS_SECONDS='$(SECONDS)' $(if $(SEED),VODMILL_CHAOS_SEED='$(SEED)') \
 	  scripts/with-services cargo test -p vodmill --test chaos --locked -- --ignored --nocapture
+
+contract: ## Ask the API everything its OpenAPI document allows, and more, for minutes
+	@scripts/install-missing test
+	@VODMILL_CONTRACT_PHASES=examples,coverage,fuzzing,stateful scripts/with-services \
+	  cargo test -p vodmill --test server --locked -- contract --nocapture
 
 model: ## Walk larger worlds than `make test` does: millions of states, minutes
 	@scripts/install-missing build

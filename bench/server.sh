@@ -40,7 +40,8 @@ engine() {
 
 stop() {
   [[ -n $server ]] || return 0
-  kill "$server" && wait "$server" || true
+  kill "$server"
+  wait "$server" || true
   server=
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod auth;
+mod contract;
 mod early;
 mod fleet;
 mod house;
