@@ -166,6 +166,23 @@ impl<'de> Deserialize<'de> for TaskId {
     }
 }
 
+impl FromStr for ExecutionId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId(text.chars().take(64).collect(), "execution id", "42-7.1");
+        let (task, fence) = text.rsplit_once('.').ok_or_else(bad)?;
+        let fence = fence.parse().map_err(|_| bad())?;
+        Ok(ExecutionId { task: task.parse().map_err(|_| bad())?, fence: Fence(fence) })
+    }
+}
+
+impl<'de> Deserialize<'de> for ExecutionId {
+    fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        String::deserialize(input)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

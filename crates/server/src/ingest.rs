@@ -59,7 +59,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    pub(crate) fn new(store: Store, data: Data, options: Arc<Options>) -> Self {
+    pub fn new(store: Store, data: Data, options: Arc<Options>) -> Self {
         Ingest { store, data, options }
     }
 

@@ -36,4 +36,6 @@ mod worker;
 pub use app::{App, Options, run};
 pub use data::Data;
 pub use ingest::{Ingest, Wish};
+pub use page::Page;
+pub use problem::Error;
 pub use secret::AdminSecret;

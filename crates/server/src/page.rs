@@ -1,7 +1,7 @@
 //! Lists come in pages: `limit`, and `before`, the last of the page before.
 
 use crate::problem::{Error, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub fn limit(asked: Option<i64>) -> Result<i64> {
@@ -11,11 +11,11 @@ pub fn limit(asked: Option<i64>) -> Result<i64> {
     }
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next page begins; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_before: Option<i64>,
 }
 

@@ -4,9 +4,9 @@ use crate::Store;
 use crate::db::{Step, again};
 use crate::error::{Error, Result};
 use rules::VideoId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(utoipa::ToSchema, Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+#[derive(utoipa::ToSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize, sqlx::FromRow)]
 pub struct Caption {
     /// A BCP 47 tag.
     pub language: String,

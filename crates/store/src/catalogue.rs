@@ -7,12 +7,12 @@ use crate::job;
 use rules::job::Outcome;
 use rules::video::{State, Video};
 use rules::{GenerationId, JobId, VideoId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
 
 /// A video with everything that is known of it.
-#[derive(utoipa::ToSchema, Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     #[schema(value_type = i64)]
     pub id: VideoId,
@@ -40,7 +40,7 @@ pub struct Entry {
 }
 
 /// One immutable output of a video.
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct Generation {
     #[schema(value_type = i64)]
     pub id: GenerationId,

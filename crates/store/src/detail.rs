@@ -3,12 +3,12 @@
 use crate::Store;
 use crate::error::{Error, Result};
 use rules::{ExecutionId, Fence, JobId, Millis, TaskId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How many rows one listing gives.
 pub const MAX_ROWS: i64 = 10_000;
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize, sqlx::FromRow)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize, sqlx::FromRow)]
 pub struct StageView {
     pub name: String,
     pub phase: String,
@@ -22,7 +22,7 @@ pub struct StageView {
     pub is_optional: bool,
 }
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct TaskView {
     #[schema(value_type = String)]
     pub id: TaskId,
@@ -38,7 +38,7 @@ pub struct TaskView {
     pub permille: Option<i64>,
 }
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct ExecutionView {
     #[schema(value_type = String)]
     pub id: ExecutionId,
@@ -58,7 +58,7 @@ pub struct ExecutionView {
     pub bytes_out: Option<i64>,
 }
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct StepView {
     pub at: i64,
     #[schema(value_type = String)]
@@ -74,7 +74,7 @@ pub struct StepView {
     pub error: Option<String>,
 }
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize, sqlx::FromRow)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize, sqlx::FromRow)]
 pub struct LogView {
     pub id: i64,
     pub at: i64,
@@ -83,7 +83,7 @@ pub struct LogView {
     pub message: String,
 }
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct AuditView {
     pub at: i64,
     #[schema(value_type = Option<String>)]

@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::lane;
 use rules::job::State;
 use rules::{JobId, Millis, TaskId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct Why {
     #[schema(value_type = i64)]
     pub job: JobId,

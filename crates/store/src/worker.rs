@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::wake::Topic;
 use rules::worker::{Command, Status, Worker};
 use rules::{Millis, WorkerId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
 use wire::{Heartbeat, Hello};
@@ -48,7 +48,7 @@ FROM worker WHERE ($1 OR status <> 'offline')
 ORDER BY registered_at DESC, id LIMIT 1000";
 
 /// A worker as people see it.
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize, sqlx::FromRow)]
+#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize, sqlx::FromRow)]
 pub struct View {
     pub id: String,
     pub name: String,

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use rules::JobId;
 use rules::spec::Spec;
 use serde::{Deserialize, Serialize};
+use store::Store;
 use store::detail::{AuditView, ExecutionView, LogView, StageView, StepView, TaskView};
 use store::job::{Filter, Job};
 use store::submit::{NewJob, Submitted};
@@ -64,11 +65,11 @@ async fn list(_: Admin, State(app): State<App>, Query(query): Query<ListQuery>) 
     Ok(Json(Page::new(jobs, limit, |job| job.id.0)))
 }
 
-#[derive(Serialize, ToSchema)]
-struct SubmittedJob {
-    id: i64,
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct SubmittedJob {
+    pub id: i64,
     /// The `Idempotency-Key` was known: nothing was added.
-    is_existing: bool,
+    pub is_existing: bool,
 }
 
 /// Submit a job of one's own stages
@@ -92,21 +93,27 @@ async fn submit(
     })
 }
 
-#[derive(Serialize, ToSchema)]
-struct JobDetail {
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct JobDetail {
     #[serde(flatten)]
-    job: Job,
-    stages: Vec<StageView>,
+    pub job: Job,
+    pub stages: Vec<StageView>,
+}
+
+impl JobDetail {
+    pub async fn of(store: &Store, id: JobId) -> store::Result<Self> {
+        let job = store.job(id).await?;
+        // An archived job has no stages any more.
+        let stages = store.stages_of_job(id).await.unwrap_or_default();
+        Ok(JobDetail { job, stages })
+    }
 }
 
 /// One job, and how far its stages are
 #[utoipa::path(get, path = "/api/jobs/{id}", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
     responses((status = 200, body = JobDetail), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn show(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<JobDetail>> {
-    let job = app.store.job(id).await?;
-    // An archived job has no stages any more.
-    let stages = app.store.stages_of_job(id).await.unwrap_or_default();
-    Ok(Json(JobDetail { job, stages }))
+    Ok(Json(JobDetail::of(&app.store, id).await?))
 }
 
 /// Its tasks

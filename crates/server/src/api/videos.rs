@@ -3,13 +3,15 @@
 use crate::app::App;
 use crate::auth::Admin;
 use crate::body::{Json, Path, Query};
+use crate::ingest::Ingest;
 use crate::page::{self, Page};
 use crate::problem::{Error, Result};
 use axum::extract::State;
 use axum::http::StatusCode;
 use media::settings::Settings;
-use rules::{GenerationId, VideoId};
+use rules::{GenerationId, JobId, VideoId};
 use serde::{Deserialize, Serialize};
+use store::Store;
 use store::caption::Caption;
 use store::catalogue::{Entry, Filter, Generation};
 use utoipa::{IntoParams, ToSchema};
@@ -62,41 +64,50 @@ async fn list(_: Admin, State(app): State<App>, Query(query): Query<ListQuery>) 
     Ok(Json(Page::new(videos, limit, |video| video.id.0)))
 }
 
-#[derive(Serialize, ToSchema)]
-struct VideoDetail {
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct VideoDetail {
     #[serde(flatten)]
-    video: Entry,
+    pub video: Entry,
     /// Where it is played, once it can be.
-    playlist: String,
-    renditions: Vec<Rendition>,
-    generations: Vec<Generation>,
-    captions: Vec<Caption>,
+    pub playlist: String,
+    pub renditions: Vec<Rendition>,
+    pub generations: Vec<Generation>,
+    pub captions: Vec<Caption>,
+}
+
+impl VideoDetail {
+    pub async fn of(store: &Store, video: Entry) -> store::Result<Self> {
+        let renditions = match video.generation {
+            Some(generation) => store.renditions(generation).await?,
+            None => Vec::new(),
+        };
+        Ok(VideoDetail {
+            playlist: format!("/videos/{}/master.m3u8", video.slug),
+            renditions,
+            generations: store.generations(video.id).await?,
+            captions: store.captions(video.id).await?,
+            video,
+        })
+    }
 }
 
 /// One video, its renditions and generations
 #[utoipa::path(get, path = "/api/videos/{id}", tag = "videos", params(("id" = String, Path, description = "its number or its slug")),
     security(("admin" = [])), responses((status = 200, body = VideoDetail), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn show(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<VideoDetail>> {
-    let video = find(&app, &id).await?;
-    let renditions = match video.generation {
-        Some(generation) => app.store.renditions(generation).await?,
-        None => Vec::new(),
-    };
-    Ok(Json(VideoDetail {
-        playlist: format!("/videos/{}/master.m3u8", video.slug),
-        renditions,
-        generations: app.store.generations(video.id).await?,
-        captions: app.store.captions(video.id).await?,
-        video,
-    }))
+    Ok(Json(VideoDetail::of(&app.store, find(&app, &id).await?).await?))
+}
+
+pub(crate) async fn find(app: &App, id: &str) -> Result<Entry> {
+    Ok(called(&app.store, id).await?)
 }
 
 /// A video by its number or its slug.
-pub(crate) async fn find(app: &App, id: &str) -> Result<Entry> {
-    Ok(match id.parse::<i64>() {
-        Ok(number) if number > 0 => app.store.entry(VideoId(number)).await?,
-        _ => app.store.entry_called(id).await?,
-    })
+pub async fn called(store: &Store, id: &str) -> store::Result<Entry> {
+    match id.parse::<i64>() {
+        Ok(number) if number > 0 => store.entry(VideoId(number)).await,
+        _ => store.entry_called(id).await,
+    }
 }
 
 /// Delete a video: it is hidden at once, its jobs are cancelled, and after a while it is removed for good
@@ -116,23 +127,23 @@ async fn restore(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Re
     Ok(Json(app.store.entry(video.id).await?))
 }
 
-#[derive(Default, Deserialize, ToSchema)]
+#[derive(Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-struct Retranscode {
+pub struct Retranscode {
     /// Only these rungs: `["720p", "480p"]`. Default: all.
-    qualities: Option<Vec<String>>,
+    pub qualities: Option<Vec<String>>,
     /// Instead of what was asked for last.
     #[schema(value_type = Option<Object>)]
-    settings: Option<Settings>,
+    pub settings: Option<Settings>,
     #[schema(minimum = 0, maximum = 10)]
-    priority: Option<i64>,
+    pub priority: Option<i64>,
     /// Also remove the captions that somebody attached.
-    delete_transcription: bool,
+    pub delete_transcription: bool,
 }
 
-#[derive(Serialize, ToSchema)]
-struct Begun {
-    job: i64,
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Begun {
+    pub job: i64,
 }
 
 /// Make it again; what is there plays until the new generation is complete
@@ -144,7 +155,12 @@ async fn retranscode(
     Path(id): Path<String>,
     Json(asked): Json<Retranscode>,
 ) -> Result<(StatusCode, Json<Begun>)> {
-    let video = find(&app, &id).await?;
+    let job = again(&app.store, &app.ingest, &find(&app, &id).await?, asked).await?;
+    Ok((StatusCode::ACCEPTED, Json(Begun { job: job.0 })))
+}
+
+/// A new generation, with what was asked for last unless something else is asked for now.
+pub async fn again(store: &Store, ingest: &Ingest, video: &Entry, asked: Retranscode) -> Result<JobId> {
     let last = video.settings.as_deref().map(serde_json::from_str).transpose();
     let last =
         last.map_err(|error| Error::Internal(format!("the settings of video {}: {error}", video.id)))?;
@@ -152,13 +168,13 @@ async fn retranscode(
     if let Some(qualities) = &asked.qualities {
         choose(&mut settings, qualities)?;
     }
-    let job = app.ingest.again(&video, settings, asked.priority).await?;
+    let job = ingest.again(video, settings, asked.priority).await?;
     if asked.delete_transcription {
-        for caption in app.store.captions(video.id).await? {
-            app.store.delete_caption(video.id, &caption.language).await?;
+        for caption in store.captions(video.id).await? {
+            store.delete_caption(video.id, &caption.language).await?;
         }
     }
-    Ok((StatusCode::ACCEPTED, Json(Begun { job: job.0 })))
+    Ok(job)
 }
 
 fn choose(settings: &mut Settings, qualities: &[String]) -> Result<()> {

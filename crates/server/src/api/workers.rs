@@ -6,13 +6,17 @@ use crate::body::{Json, Path, Query};
 use crate::problem::{Error, Result};
 use axum::extract::State;
 use rules::WorkerId;
+use rules::placement::Capabilities;
 use rules::worker::Command;
 use serde::{Deserialize, Serialize};
+use store::Store;
 use store::worker::View;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use wire::http::Problem;
+use uuid::Uuid;
+use wire::http::{Problem, Registered, Registration};
+use wire::{Hello, Kind};
 
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -37,9 +41,9 @@ async fn list(_: Admin, State(app): State<App>, Query(query): Query<ListQuery>) 
     Ok(Json(app.store.workers(query.all.unwrap_or(false)).await?))
 }
 
-#[derive(Serialize, ToSchema)]
-struct WorkerStatus {
-    status: String,
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct WorkerStatus {
+    pub status: String,
 }
 
 async fn tell(app: &App, id: &str, command: Command) -> Result<Json<WorkerStatus>> {
@@ -72,21 +76,49 @@ async fn enable(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Res
     tell(&app, &id, Command::Enable).await
 }
 
-#[derive(Serialize, ToSchema)]
-struct Revoked {
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct Revoked {
     /// How many keys it had.
-    keys: u64,
+    pub keys: u64,
 }
 
 /// Shut it out: its key is worth nothing any more, and what it had leased is free at once
 #[utoipa::path(post, path = "/api/workers/{id}/revoke", tag = "workers", params(("id" = uuid::Uuid, Path)), security(("admin" = [])),
     responses((status = 200, body = Revoked), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Json<Revoked>> {
-    let id = parse(&id)?;
-    let keys = app.store.revoke_keys(id).await?;
+    Ok(Json(shut_out(&app.store, parse(&id)?).await?))
+}
+
+pub async fn shut_out(store: &Store, id: WorkerId) -> store::Result<Revoked> {
+    let keys = store.revoke_keys(id).await?;
     if keys == 0 {
-        return Err(Error::NotFound("worker with a key"));
+        return Err(store::Error::NotFound("worker with a key"));
     }
-    app.store.bury_worker(id).await?;
-    Ok(Json(Revoked { keys }))
+    store.bury_worker(id).await?;
+    Ok(Revoked { keys })
+}
+
+/// Makes a worker known that has not been heard of, and its key.
+pub async fn let_in(store: &Store, asked: Registration) -> Result<Registered> {
+    let name: String = asked.name.trim().chars().filter(|c| !c.is_control()).take(200).collect();
+    if name.is_empty() {
+        return Err(Error::Invalid("a worker needs a name".into()));
+    }
+    let hello = Hello {
+        worker: WorkerId(Uuid::now_v7()),
+        name,
+        kind: Kind::Remote,
+        hostname: String::new(),
+        version: String::new(),
+        slots: 0,
+        capabilities: capabilities(&asked.capabilities)?,
+        metadata: asked.metadata,
+    };
+    store.register_worker(&hello).await?;
+    let key = store.issue_key(hello.worker).await?;
+    Ok(Registered { worker_id: hello.worker, api_key: key.reveal().into() })
+}
+
+pub(crate) fn capabilities(names: &[String]) -> Result<Capabilities> {
+    Capabilities::new(names).map_err(|bad| Error::unprocessable("bad_capability", bad.to_string()))
 }

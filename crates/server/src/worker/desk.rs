@@ -1,6 +1,7 @@
 //! A worker's words about itself and its work.
 
 use super::{LONGEST_WAIT, verify};
+use crate::api::workers::{capabilities, let_in};
 use crate::app::App;
 use crate::auth::{Admin, Caller};
 use crate::body::Json;
@@ -8,7 +9,6 @@ use crate::problem::{Error, Result};
 use axum::extract::State;
 use axum::http::StatusCode;
 use rules::failure::Kind as FailureKind;
-use rules::placement::Capabilities;
 use rules::{WorkerId, failure};
 use serde_json::Value;
 use std::time::Duration;
@@ -44,28 +44,7 @@ async fn register(
     State(app): State<App>,
     Json(asked): Json<Registration>,
 ) -> Result<(StatusCode, Json<Registered>)> {
-    let name: String = asked.name.trim().chars().filter(|c| !c.is_control()).take(200).collect();
-    if name.is_empty() {
-        return Err(Error::Invalid("a worker needs a name".into()));
-    }
-    let hello = Hello {
-        worker: WorkerId(Uuid::now_v7()),
-        name,
-        kind: Kind::Remote,
-        hostname: String::new(),
-        version: String::new(),
-        slots: 0,
-        capabilities: capabilities(&asked.capabilities)?,
-        metadata: asked.metadata,
-    };
-    app.store.register_worker(&hello).await?;
-    let key = app.store.issue_key(hello.worker).await?;
-    let registered = Registered { worker_id: hello.worker, api_key: key.reveal().into() };
-    Ok((StatusCode::CREATED, Json(registered)))
-}
-
-fn capabilities(names: &[String]) -> Result<Capabilities> {
-    Capabilities::new(names).map_err(|bad| Error::unprocessable("bad_capability", bad.to_string()))
+    Ok((StatusCode::CREATED, Json(let_in(&app.store, asked).await?)))
 }
 
 /// Say that the worker is alive and what it is at; learn what it is to be

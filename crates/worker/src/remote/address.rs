@@ -15,7 +15,7 @@ pub enum BadAddress {
     NotAUrl(String),
     #[error("a server is reached by http or https, not by `{0}`")]
     Scheme(String),
-    #[error("leave user and password out of the server's URL; a worker is known by its key")]
+    #[error("leave user and password out of the server's URL")]
     Credentials,
     #[error("the server's URL ends before any `?` or `#`")]
     Tail,
@@ -50,15 +50,20 @@ fn without_secrets(text: &str) -> String {
 impl Address {
     /// A place of the API for workers; `parts` may hold any characters.
     pub(crate) fn place<'a>(&self, parts: impl IntoIterator<Item = &'a str>) -> Url {
+        self.below(["api", "worker"].into_iter().chain(parts))
+    }
+
+    /// Any place of the server's.
+    pub fn below<'a>(&self, parts: impl IntoIterator<Item = &'a str>) -> Url {
         let mut url = self.0.clone();
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(["api", "worker"]).extend(parts);
+            path.pop_if_empty().extend(parts);
         }
         url
     }
 
     /// On this machine, so that no proxy stands between.
-    pub(crate) fn is_loopback(&self) -> bool {
+    pub fn is_loopback(&self) -> bool {
         match self.0.host_str() {
             Some("localhost" | "[::1]") => true,
             Some(host) => host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback()),
