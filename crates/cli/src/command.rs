@@ -11,6 +11,8 @@ pub mod plan;
 pub mod serve;
 pub mod submit;
 pub mod transcode;
+pub mod video;
+pub mod videos;
 pub mod watch;
 pub mod worker;
 pub mod workers;

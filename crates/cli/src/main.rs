@@ -4,6 +4,7 @@
 
 mod bench;
 mod command;
+mod office;
 mod output;
 mod settings;
 
@@ -38,6 +39,9 @@ enum Command {
     Jobs(command::jobs::Args),
     #[command(subcommand)]
     Job(command::job::Command),
+    Videos(command::videos::Args),
+    #[command(subcommand)]
+    Video(command::video::Command),
     Workers(command::workers::Args),
     Doctor(command::doctor::Args),
     #[command(subcommand)]
@@ -101,6 +105,8 @@ async fn run(program: Program) -> anyhow::Result<Done> {
         Command::Watch(args) => args.run(&settings).await,
         Command::Jobs(args) => args.run(&settings).await,
         Command::Job(command) => command.run(&settings).await,
+        Command::Videos(args) => args.run(&settings).await,
+        Command::Video(command) => command.run(&settings).await,
         Command::Workers(args) => args.run(&settings).await,
         Command::Doctor(args) => args.run(&settings).await,
         Command::Bench(command) => command.run(&settings).await,
@@ -114,6 +120,7 @@ fn complain(error: &anyhow::Error) -> ExitCode {
     eprintln!("vodmill: {error:#}");
     let is_usage = error.chain().any(|cause| {
         cause.is::<settings::Usage>()
+            || cause.downcast_ref::<office::Error>().is_some_and(office::Error::is_usage)
             || matches!(cause.downcast_ref(), Some(store::Error::BadSpec(_) | store::Error::Invalid(_)))
     });
     ExitCode::from(if is_usage { 2 } else { 1 })

@@ -48,6 +48,35 @@ pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
     rows.iter().for_each(print);
 }
 
+/// JSON where asked for, a table otherwise.
+pub fn listing<T: Serialize, const N: usize>(
+    as_json: bool,
+    values: &[T],
+    head: [&str; N],
+    row: impl Fn(&T) -> [String; N],
+) -> anyhow::Result<()> {
+    if as_json {
+        return json(&values);
+    }
+    table(head, &values.iter().map(row).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// A time by its distance from a beginning.
+pub fn since(at: i64, beginning: i64) -> String {
+    format!("+{}.{:03}s", (at - beginning) / 1000, (at - beginning).rem_euclid(1000))
+}
+
+/// `12.3 MB`
+pub fn size(bytes: i64) -> String {
+    match bytes {
+        ..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
 /// How long ago, or until when, in the two largest units.
 pub fn ago(at: i64, now: i64) -> String {
     let seconds = (now - at).max(0) / 1000;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::alert::Kind;
 use store::{Location, Store};
+use worker::remote::Address;
 
 /// The file that is read when no other is named, if it exists.
 const FILE: &str = "vodmill.toml";
@@ -99,6 +100,10 @@ settings! {
     /// The admin's secret. Default: made at the server's first start and shown once
     #[arg(long, env = "VODMILL_ADMIN_SECRET", global = true, value_name = "SECRET", hide_env_values = true, hide_short_help = true)]
     admin_secret: String,
+
+    /// The server to ask, instead of a database. Default: none
+    #[arg(long, env = "VODMILL_SERVER", global = true, value_name = "URL")]
+    server: String,
 
     /// A folder in which every file becomes a video. Default: none
     #[arg(long, env = "VODMILL_WATCH_FOLDER", global = true, value_name = "FOLDER", hide_short_help = true)]
@@ -264,6 +269,12 @@ impl Settings {
     /// The alerts that are wanted, each with how long the next of its kind has to wait.
     pub fn alerts(&self) -> anyhow::Result<HashMap<Kind, Millis>> {
         alerts::wanted(self)
+    }
+
+    /// The server that commands speak to, and a worker works for; none means the database.
+    pub fn server(&self) -> anyhow::Result<Option<Address>> {
+        let parsed = self.server.as_deref().map(str::parse).transpose();
+        Ok(parsed.map_err(|bad| Usage(format!("--server: {bad}")))?)
     }
 
     pub fn data_folder(&self) -> PathBuf {

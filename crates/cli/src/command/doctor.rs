@@ -1,4 +1,4 @@
-use crate::settings::Settings;
+use crate::settings::{Settings, Usage};
 use crate::{Done, output};
 
 /// Recompute every derived value and invariant, and list what is off
@@ -13,6 +13,10 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        if settings.server()?.is_some() {
+            let how = "run it where the database can be reached, without --server and VODMILL_SERVER";
+            return Err(Usage(format!("the doctor looks into the database itself: {how}")).into());
+        }
         let store = settings.open_existing().await?;
         let report = store.examine().await?;
         if self.json {

@@ -1,11 +1,13 @@
 //! `vodmill job …`: one job, seen from all sides.
 
+use crate::office::{self, Office};
 use crate::settings::Settings;
 use crate::{Done, output};
 use output::or_dash;
 use rules::JobId;
-use serde::Serialize;
-use store::Store;
+use server::api::jobs::JobDetail;
+use store::detail::LogView;
+use store::job::Job;
 
 #[derive(clap::Args)]
 pub struct Target {
@@ -13,6 +15,15 @@ pub struct Target {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Logs {
+    #[command(flatten)]
+    target: Target,
+    /// Go on printing what comes, until the job ends; with --json, a line for each
+    #[arg(long, short)]
+    follow: bool,
 }
 
 /// Look at one job, cancel it or try it again
@@ -29,7 +40,7 @@ pub enum Command {
     /// The commands its executions ran, with exit codes and the end of their output
     Steps(Target),
     /// Its log
-    Logs(Target),
+    Logs(Logs),
     /// Every move of its tasks, and who made it
     Audit(Target),
     /// Stop it; what runs is stopped too
@@ -40,58 +51,42 @@ pub enum Command {
 
 impl Command {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
-        let store = settings.open_existing().await?;
+        let office = Office::open(settings).await?;
         match self {
-            Command::Show(target) => show(&store, target).await?,
-            Command::Why(target) => why(&store, target).await?,
-            Command::Tasks(target) => tasks(&store, target).await?,
-            Command::Executions(target) => executions(&store, target).await?,
-            Command::Steps(target) => steps(&store, target).await?,
-            Command::Logs(target) => logs(&store, target).await?,
-            Command::Audit(target) => audit(&store, target).await?,
+            Command::Show(target) => show(&office, target).await?,
+            Command::Why(target) => why(&office, target).await?,
+            Command::Tasks(target) => tasks(&office, target).await?,
+            Command::Executions(target) => executions(&office, target).await?,
+            Command::Steps(target) => steps(&office, target).await?,
+            Command::Logs(asked) => return asked.run(&office).await,
+            Command::Audit(target) => audit(&office, target).await?,
             Command::Cancel(target) => {
-                store.cancel(target.job, None).await?;
-                say(&store, target, "cancelled").await?;
+                let job = office.cancel(target.job).await?;
+                say(&job, target.json, "cancelled")?;
             }
             Command::Retry(target) => {
-                store.retry_job(target.job, None).await?;
-                say(&store, target, "open again").await?;
+                let job = office.retry(target.job).await?;
+                say(&job, target.json, "open again")?;
             }
         }
         Ok(Done::Yes)
     }
 }
 
-/// JSON where asked for, a table otherwise.
-fn print<T: Serialize, const N: usize>(
-    json: bool,
-    values: &[T],
-    head: [&str; N],
-    row: impl Fn(&T) -> [String; N],
-) -> anyhow::Result<()> {
+fn say(job: &Job, json: bool, what: &str) -> anyhow::Result<()> {
     if json {
-        return output::json(&values);
+        return output::json(job);
     }
-    output::table(head, &values.iter().map(row).collect::<Vec<_>>());
+    output::line(&format!("job {} is {what}", job.id));
     Ok(())
 }
 
-async fn say(store: &Store, target: Target, what: &str) -> anyhow::Result<()> {
-    if target.json {
-        return output::json(&store.job(target.job).await?);
-    }
-    output::line(&format!("job {} is {what}", target.job));
-    Ok(())
-}
-
-async fn show(store: &Store, target: Target) -> anyhow::Result<()> {
-    let job = store.job(target.job).await?;
-    // An archived job has no stages any more.
-    let stages = store.stages_of_job(target.job).await.unwrap_or_default();
+async fn show(office: &Office, target: Target) -> anyhow::Result<()> {
+    let JobDetail { job, stages } = office.job(target.job).await?;
     if target.json {
         return output::json(&serde_json::json!({ "job": job, "stages": stages }));
     }
-    let now = store.now().await?.0;
+    let now = office.now().await?;
     output::line(&format!(
         "job {}  {}  {}  priority {}  user {}  submitted {} ago",
         job.id,
@@ -105,21 +100,26 @@ async fn show(store: &Store, target: Target) -> anyhow::Result<()> {
         output::line(&format!("error: {error}"));
     }
     output::line("");
-    print(false, &stages, ["stage", "phase", "kind", "tasks", "done", "running", "failed"], |stage| {
-        [
-            stage.name.clone(),
-            stage.phase.clone(),
-            stage.kind.clone(),
-            if stage.is_expanded { stage.tasks.to_string() } else { "?".into() },
-            (stage.tasks - stage.open).to_string(),
-            stage.running.to_string(),
-            stage.failed.to_string(),
-        ]
-    })
+    output::listing(
+        false,
+        &stages,
+        ["stage", "phase", "kind", "tasks", "done", "running", "failed"],
+        |stage| {
+            [
+                stage.name.clone(),
+                stage.phase.clone(),
+                stage.kind.clone(),
+                if stage.is_expanded { stage.tasks.to_string() } else { "?".into() },
+                (stage.tasks - stage.open).to_string(),
+                stage.running.to_string(),
+                stage.failed.to_string(),
+            ]
+        },
+    )
 }
 
-async fn why(store: &Store, target: Target) -> anyhow::Result<()> {
-    let why = store.why(target.job).await?;
+async fn why(office: &Office, target: Target) -> anyhow::Result<()> {
+    let why = office.why(target.job).await?;
     if target.json {
         return output::json(&why);
     }
@@ -130,26 +130,29 @@ async fn why(store: &Store, target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn tasks(store: &Store, target: Target) -> anyhow::Result<()> {
-    store.job(target.job).await?;
-    let tasks = store.tasks_of_job(target.job).await?;
-    print(target.json, &tasks, ["task", "stage", "segment", "state", "attempts", "failure"], |task| {
-        [
-            task.id.to_string(),
-            task.stage.clone(),
-            task.segment.to_string(),
-            task.state.clone(),
-            format!("{}/{}", task.attempts, task.max_attempts),
-            or_dash(task.failure.clone()),
-        ]
-    })
+async fn tasks(office: &Office, target: Target) -> anyhow::Result<()> {
+    let tasks = office.tasks(target.job).await?;
+    output::listing(
+        target.json,
+        &tasks,
+        ["task", "stage", "segment", "state", "attempts", "failure"],
+        |task| {
+            [
+                task.id.to_string(),
+                task.stage.clone(),
+                task.segment.to_string(),
+                task.state.clone(),
+                format!("{}/{}", task.attempts, task.max_attempts),
+                or_dash(task.failure.clone()),
+            ]
+        },
+    )
 }
 
-async fn executions(store: &Store, target: Target) -> anyhow::Result<()> {
-    store.job(target.job).await?;
-    let executions = store.executions_of_job(target.job).await?;
+async fn executions(office: &Office, target: Target) -> anyhow::Result<()> {
+    let executions = office.executions(target.job).await?;
     let head = ["execution", "status", "worker", "wall ms", "cpu ms", "memory", "error"];
-    print(target.json, &executions, head, |execution| {
+    output::listing(target.json, &executions, head, |execution| {
         [
             execution.id.to_string(),
             execution.status.clone(),
@@ -162,10 +165,9 @@ async fn executions(store: &Store, target: Target) -> anyhow::Result<()> {
     })
 }
 
-async fn steps(store: &Store, target: Target) -> anyhow::Result<()> {
-    store.job(target.job).await?;
-    let steps = store.steps_of_job(target.job).await?;
-    print(target.json, &steps, ["execution", "ms", "exit", "command", "end of stderr"], |step| {
+async fn steps(office: &Office, target: Target) -> anyhow::Result<()> {
+    let steps = office.steps(target.job).await?;
+    output::listing(target.json, &steps, ["execution", "ms", "exit", "command", "end of stderr"], |step| {
         [
             step.execution.to_string(),
             step.duration_ms.to_string(),
@@ -178,27 +180,66 @@ async fn steps(store: &Store, target: Target) -> anyhow::Result<()> {
     })
 }
 
-async fn logs(store: &Store, target: Target) -> anyhow::Result<()> {
-    store.job(target.job).await?;
-    let logs = store.logs_of_job(target.job, 0).await?;
-    let now = store.now().await?.0;
-    print(target.json, &logs, ["ago", "level", "message"], |log| {
-        [output::ago(log.at, now), log.level.clone(), log.message.clone()]
-    })
+impl Logs {
+    async fn run(self, office: &Office) -> anyhow::Result<Done> {
+        if self.follow {
+            return super::watch::until_interrupted(follow(office, self.target)).await;
+        }
+        let logs = office.logs(self.target.job, 0).await?;
+        let now = office.now().await?;
+        output::listing(self.target.json, &logs, ["ago", "level", "message"], |log| {
+            [output::ago(log.at, now), log.level.clone(), log.message.clone()]
+        })?;
+        Ok(Done::Yes)
+    }
 }
 
-async fn audit(store: &Store, target: Target) -> anyhow::Result<()> {
-    let created_at = store.job(target.job).await?.created_at;
-    let audit = store.audit_of_job(target.job).await?;
+/// Prints each line as it comes, until the job has ended.
+async fn follow(office: &Office, target: Target) -> anyhow::Result<Done> {
+    let begun = office.job(target.job).await?.job.created_at;
+    let mut last = 0;
+    loop {
+        match tail(office, target.job, last).await {
+            Ok((logs, has_ended)) => {
+                for log in &logs {
+                    last = log.id;
+                    if target.json {
+                        output::json(log)?;
+                    } else {
+                        let at = output::since(log.at, begun);
+                        output::line(&format!("{at:>10}  {:<5}  {}", log.level, log.message));
+                    }
+                }
+                if has_ended && logs.is_empty() {
+                    return Ok(Done::Yes);
+                }
+            }
+            // Whoever is away for a moment comes back.
+            Err(error) if error.is_unavailable() => {}
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(office.pace()).await;
+    }
+}
+
+/// The lines after this one. What a job says last, it has said when it is seen to have ended.
+async fn tail(office: &Office, job: JobId, after: i64) -> Result<(Vec<LogView>, bool), office::Error> {
+    let has_ended = office.job(job).await?.job.state.is_final();
+    Ok((office.logs(job, after).await?, has_ended))
+}
+
+async fn audit(office: &Office, target: Target) -> anyhow::Result<()> {
+    let created_at = office.job(target.job).await?.job.created_at;
+    let audit = office.audit(target.job).await?;
     let head = ["at", "who", "did", "task", "from", "to", "execution", "note"];
-    print(target.json, &audit, head, |row| {
+    output::listing(target.json, &audit, head, |row| {
         let execution = match (&row.from_execution, &row.to_execution) {
             (Some(from), Some(to)) => format!("{} {from}→{to}", or_dash(row.fence)),
             (None, Some(to)) => format!("{} {to}", or_dash(row.fence)),
             _ => String::new(),
         };
         [
-            format!("+{}.{:03}s", (row.at - created_at) / 1000, (row.at - created_at).rem_euclid(1000)),
+            output::since(row.at, created_at),
             row.role.clone(),
             row.command.clone(),
             or_dash(row.task),

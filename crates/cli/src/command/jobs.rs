@@ -1,3 +1,4 @@
+use crate::office::Office;
 use crate::settings::Settings;
 use crate::{Done, output};
 use rules::JobId;
@@ -26,31 +27,24 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
-        let store = settings.open_existing().await?;
+        let office = Office::open(settings).await?;
         let filter =
             Filter { user: self.user, state: self.state, before: self.before, limit: Some(self.limit) };
-        let jobs = store.jobs(&filter).await?;
-        if self.json {
-            output::json(&jobs)?;
-            return Ok(Done::Yes);
-        }
-        let now = store.now().await?.0;
-        let rows: Vec<_> = jobs
-            .into_iter()
-            .map(|job| {
-                [
-                    job.id.to_string(),
-                    output::short(&job.name, 32),
-                    job.state.to_string(),
-                    job.priority.to_string(),
-                    format!("{}/{}", job.done, job.tasks),
-                    job.user,
-                    output::ago(job.created_at, now),
-                    job.error.map(|error| output::short(&error, 60)).unwrap_or_default(),
-                ]
-            })
-            .collect();
-        output::table(["id", "name", "state", "priority", "tasks", "user", "age", "error"], &rows);
+        let jobs = office.jobs(&filter).await?;
+        let now = office.now().await?;
+        let head = ["id", "name", "state", "priority", "tasks", "user", "age", "error"];
+        output::listing(self.json, &jobs, head, |job| {
+            [
+                job.id.to_string(),
+                output::short(&job.name, 32),
+                job.state.to_string(),
+                job.priority.to_string(),
+                format!("{}/{}", job.done, job.tasks),
+                job.user.clone(),
+                output::ago(job.created_at, now),
+                output::short(job.error.as_deref().unwrap_or_default(), 60),
+            ]
+        })?;
         Ok(Done::Yes)
     }
 }

@@ -1,7 +1,7 @@
 mod remote;
 
 use crate::Done;
-use crate::settings::{Settings, duration};
+use crate::settings::{Settings, Usage, duration};
 use rules::placement::Capabilities;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use worker::{Admission, Handlers, IsOver, Options, Shutdown};
 #[derive(clap::Args)]
 pub struct Args {
     /// How people tell workers apart. Default: the machine's name. At a server it is the name its key was made for
-    #[arg(long, conflicts_with = "server")]
+    #[arg(long)]
     name: Option<String>,
     /// How many tasks it works on at a time. Default: one for each processor
     #[arg(long, value_name = "N")]
@@ -35,10 +35,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
     drain_seconds: f64,
     /// End when every job has ended and every effect is delivered
-    #[arg(long, conflicts_with = "server")]
+    #[arg(long)]
     exit_when_idle: bool,
     /// Do not orchestrate as well; some other process must
-    #[arg(long, conflicts_with = "server")]
+    #[arg(long)]
     no_orchestrator: bool,
     /// Takes nothing new while less than so many megabytes would stay free on the disk of the work folder
     #[arg(long, value_name = "MB", default_value_t = 1024, env = "VODMILL_WORKER_DISK_RESERVE_MB")]
@@ -55,10 +55,12 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
-        if let Some(server) = &self.remote.server {
+        if let Some(address) = settings.server()? {
+            self.suits_a_server()?;
             let options = self.options(settings)?;
-            return self.remote.run(server, options).await;
+            return self.remote.run(address, options).await;
         }
+        self.remote.suits_a_database()?;
         let store = settings.open().await?;
         let options = self.options_at(&store, settings)?;
         let shutdown = Shutdown::on_signals()?;
@@ -71,14 +73,27 @@ impl Args {
         Ok(Done::Yes)
     }
 
+    fn suits_a_server(&self) -> Result<(), Usage> {
+        let of_a_database = [
+            ("--name", self.name.is_some()),
+            ("--exit-when-idle", self.exit_when_idle),
+            ("--no-orchestrator", self.no_orchestrator),
+        ];
+        match of_a_database.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => Err(Usage(format!(
+                "{flag} cannot be used with --server: it is for workers that ask a database"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn options(&self, settings: &Settings) -> anyhow::Result<Options> {
         let mut options = Options::new(settings.work_folder());
         if let Some(name) = &self.name {
             options.name = name.clone();
         }
         options.slots = self.slots.unwrap_or_else(processors);
-        options.capabilities =
-            Capabilities::new(&self.capabilities).map_err(|bad| crate::settings::Usage(bad.to_string()))?;
+        options.capabilities = Capabilities::new(&self.capabilities).map_err(|bad| Usage(bad.to_string()))?;
         options.admission = Admission {
             disk_reserve: self.disk_reserve.saturating_mul(1 << 20),
             memory_per_task: self.task_memory.saturating_mul(1 << 20),
@@ -86,7 +101,7 @@ impl Args {
             ..Admission::considerate()
         };
         options.drain_deadline = Duration::try_from_secs_f64(self.drain_seconds)
-            .map_err(|error| crate::settings::Usage(format!("--drain-seconds: {error}")))?;
+            .map_err(|error| Usage(format!("--drain-seconds: {error}")))?;
         Ok(options)
     }
 

@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use media::encoder::{Codec, Family};
 use media::settings::Settings;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use worker::encoders;
 use worker::transcode::Tools;
 
@@ -24,8 +24,8 @@ pub struct Choices {
     /// Encode with hardware: auto takes what is found to work, else the processor does it
     #[arg(long, value_name = "KIND", default_value = "none")]
     hardware: Hardware,
-    /// Read ladder and encoder settings from a TOML file; flags win over it
-    #[arg(long, value_name = "FILE")]
+    /// Read ladder and encoder settings from a TOML or JSON file; flags win over it
+    #[arg(long, value_name = "FILE", visible_alias = "settings")]
     ladder: Option<PathBuf>,
     /// The length of a segment, in seconds. Default: 6
     #[arg(long, value_name = "SECONDS")]
@@ -96,11 +96,19 @@ impl Choices {
     }
 
     fn file_settings(&self) -> anyhow::Result<Settings> {
-        let Some(path) = &self.ladder else { return Ok(Settings::default()) };
+        self.ladder.as_deref().map_or_else(|| Ok(Settings::default()), Choices::read)
+    }
+
+    /// A file of settings: TOML, or JSON as `vodmill plan --json` shows them.
+    pub fn read(path: &Path) -> anyhow::Result<Settings> {
+        let wrong = |error: String| Usage(format!("{}: {}", path.display(), error.trim_end()));
         let text = std::fs::read_to_string(path)
             .with_context(|| Usage(format!("cannot read the ladder file {}", path.display())))?;
-        let parsed = toml::from_str(&text);
-        Ok(parsed.map_err(|error| Usage(format!("{}: {}", path.display(), error.to_string().trim_end())))?)
+        Ok(if text.trim_start().starts_with('{') {
+            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
+        } else {
+            toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
+        })
     }
 
     fn choose_rungs(&self, settings: &mut Settings) -> anyhow::Result<()> {

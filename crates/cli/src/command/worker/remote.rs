@@ -13,9 +13,6 @@ use worker::{Handlers, Options, Shutdown, encoders};
 #[derive(clap::Args)]
 #[command(next_help_heading = "At a server")]
 pub struct AtServer {
-    /// Works for the server at this URL, instead of asking a database
-    #[arg(long, value_name = "URL", env = "VODMILL_SERVER")]
-    pub server: Option<String>,
     /// The worker's key, as `vodmill workers register` showed it. Other users of this machine can see arguments: better
     /// give it as a variable or a file
     #[arg(
@@ -31,13 +28,20 @@ pub struct AtServer {
     key_file: Option<PathBuf>,
     /// Also runs commands that jobs bring along. Whoever may submit jobs to the server can then do on this machine what
     /// this user can
-    #[arg(long, requires = "server", env = "VODMILL_WORKER_ALLOW_COMMANDS")]
+    #[arg(long, env = "VODMILL_WORKER_ALLOW_COMMANDS")]
     allow_commands: bool,
 }
 
 impl AtServer {
-    pub async fn run(&self, server: &str, mut options: Options) -> anyhow::Result<Done> {
-        let address: Address = server.parse().map_err(|bad| Usage(format!("--server: {bad}")))?;
+    /// A worker at a database runs commands anyway, and would not be asked for a key.
+    pub fn suits_a_database(&self) -> Result<(), Usage> {
+        if self.allow_commands {
+            return Err(Usage("--allow-commands is for a worker at a server: name it with --server".into()));
+        }
+        Ok(())
+    }
+
+    pub async fn run(&self, address: Address, mut options: Options) -> anyhow::Result<Done> {
         let client = Client::new(address, &self.key()?, Patience::default())?;
         let shutdown = Shutdown::on_signals()?;
         options.capabilities = able(&options.capabilities).await?;
