@@ -100,20 +100,29 @@ impl Ingest {
         Ok(Received { path: path.into(), bytes, sha256: hex::encode(digest.finalize()) })
     }
 
-    /// Takes over a file that lies on the server's own disk already: an upload, or one out of a watched folder.
+    /// Takes over a file that lies on the server's own disk already, out of a watched folder.
     pub async fn adopt(&self, name: &str, from: PathBuf) -> Result<Received> {
-        let path = self.new_source(name);
+        self.adopt_as(self.new_source(name), from).await
+    }
+
+    /// Takes over a file under a name that is the same each time: whoever was stopped in between is gone on with.
+    pub async fn adopt_as(&self, path: PathBuf, from: PathBuf) -> Result<Received> {
         let limit = self.options.max_upload_bytes;
         let adopted = tokio::task::spawn_blocking(move || adopt(&from, &path, limit)).await;
         adopted.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
     }
 
     fn new_source(&self, name: &str) -> PathBuf {
+        self.source(&Uuid::now_v7().to_string(), name)
+    }
+
+    /// Where a source with this id is kept, whose file was called so.
+    pub fn source(&self, id: &str, name: &str) -> PathBuf {
         let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
         let extension =
             extension.filter(|it| it.len() <= 8 && it.bytes().all(|byte| byte.is_ascii_alphanumeric()));
         let extension = extension.map(|it| format!(".{}", it.to_ascii_lowercase())).unwrap_or_default();
-        self.data.sources().join(format!("{}{extension}", Uuid::now_v7()))
+        self.data.sources().join(format!("{id}{extension}"))
     }
 
     /// Makes a video and its first job of a received file; of a file that is not taken, nothing is left.
@@ -239,11 +248,13 @@ pub(crate) fn too_large(limit: u64) -> Error {
 /// Moves the file, or copies it from another file system, and reads it through for its hash.
 fn adopt(from: &Path, to: &Path, limit: u64) -> Result<Received> {
     let disk = |error: std::io::Error| Error::disk("taking over the file", &error);
-    let bytes = std::fs::metadata(from).map_err(disk)?.len();
+    let is_moved = !from.exists() && to.exists();
+    let bytes = std::fs::metadata(if is_moved { to } else { from }).map_err(disk)?.len();
     if bytes > limit {
         return Err(too_large(limit));
     }
     match std::fs::rename(from, to) {
+        Err(_) if is_moved => {}
         Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
             std::fs::copy(from, to).map_err(disk)?;
             std::fs::remove_file(from).map_err(disk)?;

@@ -89,6 +89,12 @@ impl House {
         self.process.take().unwrap().kill();
     }
 
+    /// Waits until the server has died by itself.
+    #[allow(dead_code)]
+    pub fn dies(&mut self) {
+        self.process.take().unwrap().ends();
+    }
+
     /// Asks the server to end; its exit code.
     pub fn stop(&mut self) -> Option<i32> {
         let mut process = self.process.take().unwrap();

@@ -127,7 +127,7 @@ async fn append(
         ));
     }
     let length = upload.length.unsigned_abs();
-    let reached = if upload.video.is_some() {
+    let reached = if upload.video.is_some() || !place(&app, &id).exists() {
         length
     } else {
         write(&app, &id, found, length, body).await?
@@ -146,7 +146,7 @@ fn lock(app: &App, upload: &Upload) -> Result<Option<std::fs::File>> {
         return Ok(None);
     }
     let disk = |error: std::io::Error| Error::disk("opening the upload", &error);
-    let file = std::fs::File::open(place(app, &upload.id)).map_err(disk)?;
+    let file = std::fs::File::open(found(app, upload)).map_err(disk)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(std::fs::TryLockError::Error(error)) => Err(disk(error)),
@@ -194,8 +194,8 @@ async fn finish(app: &App, upload: &Upload) -> Result<rules::VideoId> {
     }
     let Value::Object(metadata) = &upload.metadata else { return Err(Error::Internal("no metadata".into())) };
     let query = query(metadata)?;
-    let name = query.name.clone().unwrap_or_else(|| "video".into());
-    let received = app.ingest.adopt(&name, place(app, &upload.id)).await?;
+    let name = named(&upload.metadata);
+    let received = app.ingest.adopt_as(source(app, upload), place(app, &upload.id)).await?;
     let uploaded = accept(app, &received, &name, &query.wish()?, Some(&upload.id)).await?;
     Ok(rules::VideoId(uploaded.id))
 }
@@ -226,8 +226,18 @@ async fn offset(app: &App, upload: &Upload) -> Result<u64> {
     if upload.video.is_some() {
         return Ok(upload.length.unsigned_abs());
     }
-    let found = tokio::fs::metadata(place(app, &upload.id)).await;
+    let found = tokio::fs::metadata(found(app, upload)).await;
     Ok(found.map_err(|error| Error::disk("looking at the upload", &error))?.len())
+}
+
+/// Where the file lies: a server that was stopped while it made a video of it may have moved it already.
+fn found(app: &App, upload: &Upload) -> PathBuf {
+    let (place, source) = (place(app, &upload.id), source(app, upload));
+    if !place.exists() && source.exists() { source } else { place }
+}
+
+fn source(app: &App, upload: &Upload) -> PathBuf {
+    app.ingest.source(&upload.id, &named(&upload.metadata))
 }
 
 fn place(app: &App, id: &str) -> PathBuf {
@@ -252,6 +262,11 @@ fn metadata(text: &str) -> Result<Map<String, Value>> {
         found.insert(key.into(), value.into());
     }
     Ok(found)
+}
+
+fn named(metadata: &Value) -> String {
+    let name = metadata.get("filename").or_else(|| metadata.get("name")).and_then(Value::as_str);
+    name.unwrap_or("video").into()
 }
 
 /// The same words as in a query; `filename` is what tus clients call the name. Others are theirs alone.
