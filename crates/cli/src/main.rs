@@ -120,6 +120,7 @@ fn complain(error: &anyhow::Error) -> ExitCode {
     eprintln!("vodmill: {error:#}");
     let is_usage = error.chain().any(|cause| {
         cause.is::<settings::Usage>()
+            || cause.downcast_ref::<office::Fault>().is_some_and(office::Fault::is_usage)
             || cause.downcast_ref::<office::Error>().is_some_and(office::Error::is_usage)
             || matches!(cause.downcast_ref(), Some(store::Error::BadSpec(_) | store::Error::Invalid(_)))
     });

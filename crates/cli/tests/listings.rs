@@ -37,6 +37,7 @@ fn every_listing_speaks_json(engine: Engine) {
         vec!["job", "logs", &id],
         vec!["job", "audit", &id],
         vec!["workers", "--all"],
+        vec!["videos"],
         vec!["doctor"],
     ] {
         assert!(!world.vodmill(&args).succeeds().is_empty(), "{args:?}");
@@ -91,9 +92,20 @@ fn watching_ends_with_the_job(engine: Engine) {
 fn help_and_completions_are_there_for_every_command() {
     let world = World::bare(Engine::Sqlite);
     let help = world.vodmill(&["--help"]).succeeds();
-    for command in
-        ["migrate", "submit", "worker", "orchestrate", "watch", "jobs", "job", "workers", "doctor", "bench"]
-    {
+    for command in [
+        "migrate",
+        "submit",
+        "worker",
+        "orchestrate",
+        "watch",
+        "jobs",
+        "job",
+        "videos",
+        "video",
+        "workers",
+        "doctor",
+        "bench",
+    ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from --help");
         assert!(world.vodmill(&[command, "--help"]).succeeds().contains("Usage:"));
     }

@@ -83,7 +83,7 @@ fn unknown_things_are_said_to_be_unknown(engine: Engine) {
         (vec!["job", "show", "99999999999999999999"], 2, "not a job id"),
         (vec!["jobs", "--state", "sleeping"], 2, "unknown job state `sleeping`; expected one of pending"),
         (vec!["workers", "drain", nobody], 1, "no such worker"),
-        (vec!["workers", "drain", "me"], 2, "not a worker id"),
+        (vec!["workers", "drain", "me"], 1, "no worker is called `me`"),
         (vec!["submit", "no-such-file.toml"], 2, "cannot read no-such-file.toml"),
         (vec!["frobnicate"], 2, "unrecognized subcommand"),
         (vec!["worker", "--slots", "0"], 2, "invalid value '0'"),
