@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | `jobs`, `videos`, `workers` | one question for each endpoint, with the same answer from both |
 //! | `server`, `fault` | one request, and what an answer comes to that is not the one asked for |
+//! | `bell` | when to look again: a server tells by its events |
 //! | `upload` | a video on its way to a server |
 
+mod bell;
 mod fault;
 mod jobs;
 mod server;
@@ -14,6 +16,7 @@ mod videos;
 mod workers;
 
 use crate::settings::{Settings, Usage};
+pub use bell::Bell;
 pub use fault::Fault;
 pub use server::Server;
 use store::Store;
@@ -118,13 +121,5 @@ impl Office {
     /// A path of the server's as it can be opened from here.
     pub fn place_of(&self, path: &str) -> String {
         format!("{}{path}", self.address().unwrap_or_default())
-    }
-
-    /// How often it may be looked at by somebody who waits for a change.
-    pub fn pace(&self) -> std::time::Duration {
-        std::time::Duration::from_millis(match self {
-            Office::Database(_) => 200,
-            Office::Server(_) => 500,
-        })
     }
 }

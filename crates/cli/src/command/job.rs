@@ -1,6 +1,6 @@
 //! `vodmill job …`: one job, seen from all sides.
 
-use crate::office::{self, Office};
+use crate::office::{self, Bell, Office};
 use crate::settings::Settings;
 use crate::{Done, output};
 use output::or_dash;
@@ -197,7 +197,7 @@ impl Logs {
 /// Prints each line as it comes, until the job has ended.
 async fn follow(office: &Office, target: Target) -> anyhow::Result<Done> {
     let begun = office.job(target.job).await?.job.created_at;
-    let mut last = 0;
+    let (mut bell, mut last) = (Bell::new(office, Some(target.job)).await, 0);
     loop {
         match tail(office, target.job, last).await {
             Ok((logs, has_ended)) => {
@@ -218,7 +218,7 @@ async fn follow(office: &Office, target: Target) -> anyhow::Result<Done> {
             Err(error) if error.is_unavailable() => {}
             Err(error) => return Err(error.into()),
         }
-        tokio::time::sleep(office.pace()).await;
+        bell.rings().await;
     }
 }
 

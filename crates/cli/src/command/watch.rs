@@ -2,7 +2,7 @@ mod all;
 mod display;
 
 use crate::Done;
-use crate::office::{Error, Office};
+use crate::office::{Bell, Error, Office};
 use crate::settings::{Settings, Usage};
 use anyhow::anyhow;
 use display::Display;
@@ -59,7 +59,7 @@ pub async fn follow(office: &Office, job: JobId, json: bool) -> anyhow::Result<D
 }
 
 async fn look_until_end(office: &Office, id: JobId, display: &mut Display) -> anyhow::Result<Done> {
-    let mut has_been_seen = false;
+    let (mut bell, mut has_been_seen) = (Bell::new(office, Some(id)).await, false);
     loop {
         match look(office, id, display).await {
             Ok(Some(done)) => return Ok(done),
@@ -68,7 +68,7 @@ async fn look_until_end(office: &Office, id: JobId, display: &mut Display) -> an
             Err(error) if error.is_unavailable() && has_been_seen => {}
             Err(error) => return Err(error.into()),
         }
-        tokio::time::sleep(office.pace()).await;
+        bell.rings().await;
     }
 }
 

@@ -71,11 +71,24 @@ impl Server {
         parts: impl IntoIterator<Item = &'a str>,
         query: &[(&str, Option<String>)],
     ) -> Result<T, Fault> {
+        self.ask(self.asked(parts, query)).await
+    }
+
+    /// What happens, as it happens, to one job or all; a stream without end.
+    pub async fn listen(&self, job: Option<String>) -> Result<Response, Fault> {
+        self.send(self.asked(["events"], &[("job", job)])).await
+    }
+
+    fn asked<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a str>,
+        query: &[(&str, Option<String>)],
+    ) -> RequestBuilder {
         let mut url = self.place(["api"].into_iter().chain(parts));
         for (name, value) in query.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
             url.query_pairs_mut().append_pair(name, value);
         }
-        self.ask(self.http.get(url)).await
+        self.http.get(url)
     }
 
     pub async fn post<'a, T: DeserializeOwned>(

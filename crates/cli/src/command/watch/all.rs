@@ -1,6 +1,6 @@
 //! All jobs at once: a line for each change.
 
-use crate::office::Office;
+use crate::office::{Bell, Office};
 use crate::{Done, output};
 use rules::JobId;
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use store::job::{Filter, Job};
 const NEWEST: i64 = 200;
 
 pub async fn follow(office: &Office, json: bool) -> anyhow::Result<Done> {
+    let mut bell = Bell::new(office, None).await;
     let mut known: Option<HashMap<JobId, String>> = None;
     loop {
         match office.jobs(&Filter { limit: Some(NEWEST), ..Filter::default() }).await {
@@ -17,7 +18,7 @@ pub async fn follow(office: &Office, json: bool) -> anyhow::Result<Done> {
             Err(error) if error.is_unavailable() && known.is_some() => {}
             Err(error) => return Err(error.into()),
         }
-        tokio::time::sleep(office.pace()).await;
+        bell.rings().await;
     }
 }
 
