@@ -8,6 +8,8 @@ mod faults;
 mod house;
 mod jobs;
 mod proxy;
+#[path = "../server/seat.rs"]
+mod seat;
 #[path = "../support/mod.rs"]
 mod support;
 mod videos;

@@ -1,6 +1,7 @@
 //! The API does what its document says: schemathesis asks it everything the document allows, and much that it does not.
 
 use crate::house::{House, SECRET};
+use crate::seat::Seat;
 use crate::support::{Engine, said};
 use std::process::Command;
 
@@ -12,7 +13,7 @@ const CHECKS: &str =
 
 #[test]
 fn the_api_is_what_its_document_says() {
-    let house = House::new(Engine::Sqlite);
+    let house = House::seated(Seat::take(2), Engine::Sqlite, &[]);
     let worker = house.worker("fuzzed", &["sleep"]);
     let phases = std::env::var("VODMILL_CONTRACT_PHASES").unwrap_or_else(|_| "coverage".into());
     let mut fuzz = Command::new(FUZZER);

@@ -2,6 +2,7 @@
 
 use crate::house::House;
 use crate::on_both_engines;
+use crate::seat::Seat;
 use crate::support::{Engine, Process, kill, until};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -24,7 +25,8 @@ on_both_engines![
 
 /// The server encodes nothing itself. Attempts are plenty: a test may strike the same task again and again.
 fn house(engine: Engine) -> House {
-    House::with(
+    House::seated(
+        Seat::take(4),
         engine,
         &[
             ("VODMILL_ENCODER_STALL_SECONDS", "10"),

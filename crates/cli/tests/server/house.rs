@@ -1,5 +1,6 @@
 //! A server of a test's own, and how to speak to it.
 
+use crate::seat::Seat;
 use crate::support::{Engine, Process, Program, World, until};
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ pub struct House {
     port: u16,
     /// More settings, as variables.
     settings: Vec<(&'static str, String)>,
+    _seat: Seat,
 }
 
 impl House {
@@ -31,9 +33,15 @@ impl House {
 
     /// A server with a lease of three seconds and these settings besides.
     pub fn with(engine: Engine, settings: &[(&'static str, &str)]) -> Self {
+        let is_encoding = settings.iter().any(|(name, _)| *name == "VODMILL_SERVER_SLOTS");
+        House::seated(Seat::take(if is_encoding { 2 } else { 1 }), engine, settings)
+    }
+
+    pub fn seated(seat: Seat, engine: Engine, settings: &[(&'static str, &str)]) -> Self {
         let client = Client::builder().timeout(Duration::from_secs(50)).no_proxy().build().unwrap();
         let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        let mut house = House { world: World::new(engine), client, process: None, port: 0, settings };
+        let mut house =
+            House { world: World::new(engine), client, process: None, port: 0, settings, _seat: seat };
         house.start();
         house
     }

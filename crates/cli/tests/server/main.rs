@@ -9,6 +9,7 @@ mod fleet;
 mod house;
 mod playback;
 mod protocol;
+mod seat;
 #[path = "../support/mod.rs"]
 mod support;
 mod uploads;
