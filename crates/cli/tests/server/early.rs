@@ -1,7 +1,7 @@
 //! Early playback: in a real browser, a video plays while it is still being made.
 
-use crate::house::House;
-use crate::support::{Engine, said, until};
+use crate::house::{House, encoder_in};
+use crate::support::{Engine, kill, said, until};
 use std::process::Command;
 
 #[test]
@@ -10,10 +10,17 @@ fn a_video_is_watched_in_a_browser_while_it_is_made() {
         Engine::Sqlite,
         &[("VODMILL_SERVER_SLOTS", "1"), ("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "1")],
     );
-    let file = house.sample_of("long.mp4", "640x360", 80);
-    house.upload(&file, "slug=talk&early_playback=true&settings=%7B%22preset%22%3A%22slower%22%7D");
+    let file = house.sample_of("long.mp4", "640x360", 60);
+    house.upload(&file, "slug=talk&early_playback=true");
     let master = || house.anyone("GET", "/videos/talk/master.m3u8").send().unwrap();
     until("the first segments can be watched", || master().status() == 200);
+    // Held, so that it is not done before a browser has started; for less than it may stand still.
+    let mut held = None;
+    until("an encoder is held", || {
+        assert_ne!(house.get("/api/jobs/1")["state"], "completed");
+        held = encoder_in(&house.data().join("work")).inspect(|id| kill(*id, libc::SIGSTOP));
+        held.is_some()
+    });
     let early = master().text().unwrap();
     let rung = early.lines().find(|line| line.starts_with("early/")).unwrap().to_owned();
     let playlist = || house.anyone("GET", &format!("/videos/talk/{rung}")).send().unwrap().text().unwrap();
@@ -25,6 +32,7 @@ fn a_video_is_watched_in_a_browser_while_it_is_made() {
 
     assert!(seen.status.success(), "{}", said(&seen));
     assert_ne!(house.get("/api/jobs/1")["state"], "completed", "it played before it was made");
+    kill(held.unwrap(), libc::SIGCONT);
     assert!(first.contains("#EXT-X-PLAYLIST-TYPE:EVENT") && !first.contains("#EXT-X-ENDLIST"), "{first}");
     assert_eq!(early.matches("#EXT-X-STREAM-INF").count(), 2, "all rungs are listed from the start: {early}");
 

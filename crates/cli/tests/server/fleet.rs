@@ -1,6 +1,6 @@
 //! Real workers on the other side of HTTP: they make streams, and are killed, paused and cut off meanwhile.
 
-use crate::house::House;
+use crate::house::{House, encoder_in};
 use crate::on_both_engines;
 use crate::seat::Seat;
 use crate::support::{Engine, Process, kill, until};
@@ -80,18 +80,6 @@ fn executions(house: &House, job: &Value) -> Vec<Value> {
     house.get(&format!("/api/jobs/{job}/executions")).as_array().unwrap().clone()
 }
 
-/// The encoder that works in this worker's folder.
-fn encoder_of(worker: &Worker) -> Option<u32> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    ids.into_iter().find(|id| {
-        let name = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
-        let words = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        let folder = std::fs::read_link(format!("/proc/{id}/cwd")).unwrap_or_default();
-        name.trim() == "ffmpeg" && words.contains("libx264") && folder.starts_with(&worker.folder)
-    })
-}
-
 /// Enough to be met at work.
 fn long(house: &House) -> PathBuf {
     house.sample_of("long.mp4", "640x360", 24)
@@ -145,7 +133,7 @@ fn a_hung_encoder_under_a_heartbeating_worker_is_noticed(engine: Engine) {
     house.upload(&long(&house), "slug=talk");
     let mut encoder = None;
     until("it encodes", || {
-        encoder = encoder_of(&worker);
+        encoder = encoder_in(&worker.folder);
         encoder.is_some()
     });
 
@@ -164,7 +152,7 @@ fn a_worker_asleep_for_longer_than_its_lease_is_replaced_and_told_so(engine: Eng
     house.upload(&long(&house), "slug=talk");
     let mut encoder = None;
     until("it encodes", || {
-        encoder = encoder_of(&asleep);
+        encoder = encoder_in(&asleep.folder);
         encoder.is_some()
     });
     let _awake = Worker::new(&house, "awake", &house.url(""));
@@ -183,7 +171,7 @@ fn a_worker_asked_to_end_gives_its_work_back(engine: Engine) {
     let house = house(engine);
     let mut leaving = Worker::new(&house, "leaving", &house.url(""));
     house.upload(&long(&house), "slug=talk");
-    until("it encodes", || encoder_of(&leaving).is_some());
+    until("it encodes", || encoder_in(&leaving.folder).is_some());
 
     // Asked twice, it does not finish what it has.
     leaving.process.signal(libc::SIGTERM);
