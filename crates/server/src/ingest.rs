@@ -207,6 +207,7 @@ impl Ingest {
             seen: Seen::of(&source).ok(),
             source,
             settings,
+            is_early_playback: wish.early_playback,
             output: self.data.video(video).to_string_lossy().into_owned(),
             generation: format!("g-{}", hex::encode(rand::random::<[u8; 6]>())),
             stall: self.options.stall,

@@ -25,6 +25,8 @@ pub struct Order {
     /// How the source looks now, if that can be told: once it looks otherwise, nothing more is made of it.
     pub seen: Option<Seen>,
     pub settings: Settings,
+    /// It is to be watched while it is made: the sound, without which nobody would, comes before the picture.
+    pub is_early_playback: bool,
     /// Where generations of this video go, and what this one is called there.
     pub output: String,
     pub generation: String,
@@ -66,6 +68,12 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
             ..stage("package", Phase::Processing, value(&package)?)
         },
     ];
+    if order.is_early_playback {
+        let place = |kind: &str| stages.iter().position(|stage| stage.name == kind);
+        if let (Some(picture), Some(sound)) = (place("encode"), place("audio")) {
+            stages.swap(picture, sound);
+        }
+    }
     let mut before = names(["package"]);
     if order.settings.measure {
         let both = names(["plan", "package"]);
@@ -133,6 +141,7 @@ mod tests {
             source: "/talk.mov".into(),
             seen: None,
             settings: Settings::default(),
+            is_early_playback: false,
             output: "/out".into(),
             generation: "g1".into(),
             stall: Duration::from_secs(60),
@@ -145,5 +154,8 @@ mod tests {
         let names: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
         let expected = ["probe", "plan", "encode", "audio", "subtitles", "thumbnails", "package", "publish"];
         assert_eq!(names, expected);
+        let early = spec(&Order { is_early_playback: true, ..order }).unwrap();
+        let names: Vec<_> = early.stages[2..4].iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(names, ["audio", "encode"]);
     }
 }

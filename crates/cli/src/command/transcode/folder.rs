@@ -96,6 +96,7 @@ impl Folder {
             source: text(source)?,
             seen: Some(seen),
             settings,
+            is_early_playback: false,
             output: text(&self.root)?,
             generation,
             stall,
