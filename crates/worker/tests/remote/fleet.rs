@@ -42,6 +42,7 @@ fn spec() -> Spec {
         source: "talk.mp4".into(),
         seen: None,
         settings: Settings::default(),
+        is_early_playback: false,
         output: "/nowhere".into(),
         generation: "g1".into(),
         stall: Duration::from_secs(60),
