@@ -16,12 +16,33 @@ use std::time::Duration;
 
 on_both_engines![
     workers_with_nothing_but_an_address_and_a_key_make_a_stream,
-    a_hung_encoder_under_a_heartbeating_worker_is_noticed,
-    a_worker_asleep_for_longer_than_its_lease_is_replaced_and_told_so,
-    a_worker_asked_to_end_gives_its_work_back,
-    a_proxy_that_cuts_connections_costs_time_and_nothing_else,
     a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once,
 ];
+
+/// What is between workers and the server, whatever the engine behind it: each takes minutes of processors.
+mod postgres_alone {
+    use crate::support::Engine::Postgres;
+
+    #[test]
+    fn a_hung_encoder_under_a_heartbeating_worker_is_noticed() {
+        super::a_hung_encoder_under_a_heartbeating_worker_is_noticed(Postgres);
+    }
+
+    #[test]
+    fn a_worker_asleep_for_longer_than_its_lease_is_replaced_and_told_so() {
+        super::a_worker_asleep_for_longer_than_its_lease_is_replaced_and_told_so(Postgres);
+    }
+
+    #[test]
+    fn a_worker_asked_to_end_gives_its_work_back() {
+        super::a_worker_asked_to_end_gives_its_work_back(Postgres);
+    }
+
+    #[test]
+    fn a_proxy_that_cuts_connections_costs_time_and_nothing_else() {
+        super::a_proxy_that_cuts_connections_costs_time_and_nothing_else(Postgres);
+    }
+}
 
 /// The server encodes nothing itself. Attempts are plenty: a test may strike the same task again and again.
 fn house(engine: Engine) -> House {
