@@ -229,11 +229,7 @@ impl Ingest {
         let order = self.order(video.id, &video.title, &received, &wish, self::priority(&wish)?);
         let spec = worker::transcode::spec(&order).map_err(|error| Error::Internal(error.to_string()))?;
         let job = NewJob { spec, video: Some(video.id), idempotency_key: None };
-        let submitted = self.store.submit(&job).await?;
-        let settings =
-            serde_json::to_string(&wish.settings).map_err(|error| Error::Internal(error.to_string()))?;
-        self.store.set_video_settings(video.id, &settings).await?;
-        Ok(submitted.id())
+        Ok(self.store.submit(&job).await?.id())
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 
 on_both_engines![
     a_video_made_again_plays_throughout_and_can_be_rolled_back,
+    some_qualities_are_made_once_and_all_of_them_the_next_time,
     a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged,
     videos_are_found_page_by_page_and_by_their_names,
     mistakes_are_answered_with_problems,
@@ -65,6 +66,23 @@ fn a_video_made_again_plays_throughout_and_can_be_rolled_back(engine: Engine) {
         .unwrap();
     problem(unknown, 422, "unknown_quality");
     house.is_healthy();
+}
+
+fn some_qualities_are_made_once_and_all_of_them_the_next_time(engine: Engine) {
+    let house = House::encoding(engine);
+    house.upload(&house.sample_of("a.mp4", "640x360", 2), "slug=talk");
+    house.video_is(1, "ready");
+    let again = |asked: serde_json::Value| {
+        let job = house.post("/api/videos/1/retranscode", asked)["job"].clone();
+        crate::support::until("the job ends", || {
+            house.get(&format!("/api/jobs/{job}"))["state"] == "completed"
+        });
+        let renditions = house.get("/api/videos/1")["renditions"].as_array().unwrap().clone();
+        renditions.iter().filter(|it| !it["height"].is_null()).count()
+    };
+
+    assert_eq!(again(json!({ "qualities": ["240p"] })), 1);
+    assert_eq!(again(json!({})), 2);
 }
 
 fn a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged(engine: Engine) {

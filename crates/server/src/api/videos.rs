@@ -130,7 +130,7 @@ async fn restore(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Re
 #[derive(Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retranscode {
-    /// Only these rungs: `["720p", "480p"]`. Default: all.
+    /// The new generation has only these rungs: `["720p", "480p"]`. Default: all. The next one has all again.
     pub qualities: Option<Vec<String>>,
     /// Instead of what was asked for last.
     #[schema(value_type = Option<Object>)]
@@ -164,11 +164,17 @@ pub async fn again(store: &Store, ingest: &Ingest, video: &Entry, asked: Retrans
     let last = video.settings.as_deref().map(serde_json::from_str).transpose();
     let last =
         last.map_err(|error| Error::Internal(format!("the settings of video {}: {error}", video.id)))?;
+    let new = asked.settings.as_ref().map(serde_json::to_string).transpose();
+    let new = new.map_err(|error| Error::Internal(format!("the settings of video {}: {error}", video.id)))?;
     let mut settings: Settings = asked.settings.or(last).unwrap_or_default();
     if let Some(qualities) = &asked.qualities {
         choose(&mut settings, qualities)?;
     }
     let job = ingest.again(video, settings, asked.priority).await?;
+    // Some rungs are a wish for once; what is asked for from now on has all of them.
+    if let Some(settings) = new {
+        store.set_video_settings(video.id, &settings).await?;
+    }
     if asked.delete_transcription {
         for caption in store.captions(video.id).await? {
             store.delete_caption(video.id, &caption.language).await?;
