@@ -113,6 +113,10 @@ settings! {
     #[arg(long, env = "VODMILL_MAX_UPLOAD_GB", global = true, value_name = "GB", hide_short_help = true)]
     max_upload_gb: f64,
 
+    /// Videos may be imported by URL from this machine and from private networks. Default: false
+    #[arg(long, env = "VODMILL_IMPORT_ALLOW_PRIVATE", global = true, num_args = 0..=1, default_missing_value = "true", hide_short_help = true)]
+    import_allow_private: bool,
+
     /// A deleted video is removed for good after so many days. Default: 30
     #[arg(long, env = "VODMILL_RETENTION_DAYS", global = true, value_name = "DAYS", hide_short_help = true)]
     retention_days: f64,
@@ -253,6 +257,7 @@ impl Settings {
             janitor_interval: span(self.janitor_interval, 1.0, "janitor_interval", default.janitor_interval)?,
             stall: span(self.encoder_stall_seconds, 1.0, "encoder_stall_seconds", default.stall)?,
             max_attempts: self.max_retry_attempts.unwrap_or(default.max_attempts),
+            import_allow_private: self.import_allow_private.unwrap_or(false),
             watch_folder: self.watch_folder.clone(),
             sse_heartbeat: span(
                 self.sse_heartbeat_interval,

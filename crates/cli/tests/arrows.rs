@@ -8,15 +8,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-rules", &[]),
     ("vodmill-wire", &["vodmill-rules"]),
     ("vodmill-store", &["vodmill-rules", "vodmill-wire"]),
-    ("vodmill-orchestrator", &["vodmill-rules", "vodmill-store"]),
+    ("vodmill-outbound", &[]),
+    ("vodmill-orchestrator", &["vodmill-outbound", "vodmill-rules", "vodmill-store"]),
     ("vodmill-media", &[]),
     ("vodmill-files", &["vodmill-rules"]),
-    ("vodmill-worker", &["vodmill-files", "vodmill-media", "vodmill-rules", "vodmill-wire"]),
+    (
+        "vodmill-worker",
+        &["vodmill-files", "vodmill-media", "vodmill-outbound", "vodmill-rules", "vodmill-wire"],
+    ),
     (
         "vodmill-server",
         &[
             "vodmill-files",
             "vodmill-media",
+            "vodmill-outbound",
             "vodmill-rules",
             "vodmill-store",
             "vodmill-wire",

@@ -11,7 +11,7 @@ mod space;
 mod whole;
 
 pub use space::space;
-pub use whole::{link, place, replace, sync_all};
+pub use whole::{first, link, place, replace, sync_all};
 
 use rules::ExecutionId;
 use std::fs;

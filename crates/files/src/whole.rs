@@ -40,6 +40,34 @@ pub fn link(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
+/// Puts a finished file under its final name unless one is there already; whether this one is there now. Whoever comes
+/// first stays.
+pub fn first(from: &Path, to: &Path) -> io::Result<bool> {
+    let (folder, name) = match (to.parent(), to.file_name()) {
+        (Some(folder), Some(name)) => (folder, name.to_string_lossy()),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file")),
+    };
+    let linked = match fs::hard_link(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            let copied = unfinished(folder, &name);
+            let linked =
+                fs::copy(from, &copied).and_then(|_| sync(&copied)).and_then(|()| fs::hard_link(&copied, to));
+            crate::remove(&copied)?;
+            linked
+        }
+        linked => linked,
+    };
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        linked => linked.and_then(|()| sync(folder)).map(|()| true),
+    }
+}
+
+/// Of this process alone.
+fn unfinished(folder: &Path, name: &str) -> std::path::PathBuf {
+    folder.join(format!(".{name}.{}.unfinished", std::process::id()))
+}
+
 /// Waits until everything below a folder is on the disk.
 pub fn sync_all(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
@@ -93,6 +121,19 @@ mod tests {
 
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn whoever_comes_first_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, to] = ["a", "b", "to"].map(|name| folder.path().join(name));
+        fs::write(&a, "a").unwrap();
+        fs::write(&b, "b").unwrap();
+
+        assert!(first(&a, &to).unwrap());
+        assert!(!first(&b, &to).unwrap());
+
+        assert_eq!(fs::read_to_string(to).unwrap(), "a");
     }
 
     #[test]

@@ -6,17 +6,15 @@
 //!
 //! [Standard Webhooks]: https://www.standardwebhooks.com
 
-mod address;
 mod secret;
 
 pub use secret::{BadSecret, Secret};
 
 use crate::duty::{Look, repeat};
-use address::Public;
-use reqwest::{Client, Url, redirect};
+use outbound::Reach;
+use reqwest::Client;
 use rules::Millis;
 use rules::backoff::Backoff;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::outbox::Delivery;
 use store::wake::Topic;
@@ -58,10 +56,8 @@ const AT_ONCE: i64 = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    #[error("the webhook's address is not one: {0}")]
-    NotAnAddress(String),
-    #[error("{0} is an address of this machine or of a private network, which is not allowed")]
-    Private(String),
+    #[error("{0}")]
+    Address(#[from] outbound::Error),
     #[error("it answered {0}{1}")]
     Answered(u16, &'static str),
     #[error("{0}")]
@@ -83,17 +79,11 @@ pub(crate) async fn run(store: &Store, options: &crate::Options) {
 }
 
 fn client(options: &Options) -> Result<Client, reqwest::Error> {
-    let builder = Client::builder()
-        .user_agent(concat!("vodmill/", env!("CARGO_PKG_VERSION")))
-        .timeout(options.timeout.min(LONGEST_TIMEOUT))
-        // Another address, which nobody has checked.
-        .redirect(redirect::Policy::none())
-        .no_proxy();
-    if options.allow_private {
-        builder.build()
-    } else {
-        builder.dns_resolver(Arc::new(Public)).build()
-    }
+    reach(options).client().timeout(options.timeout.min(LONGEST_TIMEOUT)).build()
+}
+
+fn reach(options: &Options) -> Reach {
+    Reach::private(options.allow_private)
 }
 
 async fn deliver(store: &Store, options: &Options, client: &Client) -> Result<Look> {
@@ -129,11 +119,7 @@ async fn deliver_one(store: &Store, options: &Options, client: &Client, alert: &
 }
 
 async fn post(options: &Options, client: &Client, alert: &Delivery) -> Result<(), Failed> {
-    let url = Url::parse(&options.url).map_err(|error| Failed::NotAnAddress(error.to_string()))?;
-    if !options.allow_private {
-        // What is not a name is never resolved.
-        address::check(&url)?;
-    }
+    let url = reach(options).parse(&options.url)?;
     let body = alert.payload.to_string();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let timestamp = since.as_secs().to_string();
@@ -146,19 +132,12 @@ async fn post(options: &Options, client: &Client, alert: &Delivery) -> Result<()
         request = request.header("webhook-signature", secret.sign(&alert.key, &timestamp, &body));
     }
     let answer =
-        request.body(body).send().await.map_err(|error| Failed::Unreachable(with_sources(&error)))?;
+        request.body(body).send().await.map_err(|error| Failed::Unreachable(outbound::told(error)))?;
     match answer.status() {
         status if status.is_success() => Ok(()),
         status if status.is_redirection() => {
             Err(Failed::Answered(status.as_u16(), ", and redirects are not followed"))
         }
         status => Err(Failed::Answered(status.as_u16(), "")),
-    }
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", with_sources(source)),
-        None => error.to_string(),
     }
 }

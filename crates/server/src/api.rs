@@ -9,7 +9,6 @@ pub mod workers;
 
 use crate::app::App;
 use crate::openapi::Api;
-use axum::Router;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -22,6 +21,6 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
 }
 
 /// Bodies that may be as large as a video: never held in memory, and limited where they are written.
-pub(crate) fn streamed() -> Router<App> {
-    uploads::routes().merge(tus::routes())
+pub(crate) fn streamed() -> OpenApiRouter<App> {
+    uploads::routes().merge(tus::routes().into())
 }

@@ -40,6 +40,8 @@ pub struct Options {
     pub max_attempts: u32,
     /// An encoder that makes no frame for so long is killed, and its task tried again. Default 60 s.
     pub stall: Duration,
+    /// Videos may be imported from this machine and from private networks. Default: no.
+    pub import_allow_private: bool,
     /// What is put there becomes a video. Default: none.
     pub watch_folder: Option<PathBuf>,
     /// Into how many chunks at least a video is cut, so that as many encoders can share it. Default 8.
@@ -65,6 +67,7 @@ impl Default for Options {
             janitor_interval: Duration::from_secs(60),
             max_attempts: 3,
             stall: Duration::from_secs(60),
+            import_allow_private: false,
             watch_folder: None,
             parallel: 8,
             sse_listeners: 5000,
@@ -124,18 +127,20 @@ pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) -
 }
 
 pub(crate) fn router(app: App) -> Router {
-    let (documented, api) = api::routes()
+    let (streamed, of_streamed) = api::streamed().split_for_parts();
+    let (documented, mut api) = api::routes()
         .merge(events::routes())
         .merge(worker::routes())
         .merge(health::routes())
         .split_for_parts();
+    api.merge(of_streamed);
     let limits = (
         middleware::from_fn_with_state(app.clone(), in_time),
         DefaultBodyLimit::max(app.options.max_body_bytes),
     );
     documented
         .layer(limits)
-        .merge(api::streamed().layer(DefaultBodyLimit::disable()))
+        .merge(streamed.layer(DefaultBodyLimit::disable()))
         .merge(worker::streamed().layer(DefaultBodyLimit::disable()))
         .merge(playback::routes())
         .merge(openapi::routes(api))

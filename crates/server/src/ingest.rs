@@ -6,6 +6,7 @@ use crate::problem::{Error, Result};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use media::settings::Settings;
+use outbound::Reach;
 use rules::{JobId, Priority, VideoId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -19,7 +20,7 @@ use store::video::NewVideo;
 use tokio::io::AsyncWriteExt;
 use utoipa::ToSchema;
 use uuid::Uuid;
-use worker::transcode::{Order, Seen};
+use worker::transcode::{Fetch, Order, PRESENTATION, Seen};
 
 /// What somebody wants made of a file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -49,6 +50,25 @@ pub struct Received {
     pub path: PathBuf,
     pub bytes: u64,
     pub sha256: String,
+}
+
+/// What a video is made of: a file of the server's own, or one that will be.
+struct Material {
+    path: PathBuf,
+    bytes: Option<u64>,
+    sha256: Option<String>,
+    fetch: Option<Fetch>,
+}
+
+impl From<&Received> for Material {
+    fn from(received: &Received) -> Self {
+        Material {
+            path: received.path.clone(),
+            bytes: Some(received.bytes),
+            sha256: Some(received.sha256.clone()),
+            fetch: None,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -133,23 +153,42 @@ impl Ingest {
         wish: &Wish,
         upload: Option<&str>,
     ) -> Result<(VideoId, JobId)> {
-        let accepted = self.try_accept(received, name, wish, upload).await;
+        let accepted = match received.bytes {
+            0 => Err(Error::unprocessable("empty", "the file is empty")),
+            _ => self.submit(&received.into(), name, wish, upload).await,
+        };
         if accepted.is_err() {
             let _ = tokio::fs::remove_file(&received.path).await;
         }
         accepted
     }
 
-    async fn try_accept(
+    /// Makes a video of a file that is at an address; its job begins with fetching it.
+    pub async fn import(&self, url: &str, wish: &Wish) -> Result<(VideoId, JobId)> {
+        let allow_private = self.options.import_allow_private;
+        let parsed = Reach::private(allow_private)
+            .parse(url)
+            .map_err(|refused| Error::unprocessable("bad_url", refused.to_string()))?;
+        let name = parsed.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
+        let name = if name.is_empty() { "video" } else { name };
+        let path = self.new_source(name);
+        let fetch = Fetch {
+            url: url.into(),
+            to: path.to_string_lossy().into_owned(),
+            max_bytes: self.options.max_upload_bytes,
+            allow_private,
+        };
+        let material = Material { path, bytes: None, sha256: None, fetch: Some(fetch) };
+        self.submit(&material, name, wish, None).await
+    }
+
+    async fn submit(
         &self,
-        received: &Received,
+        material: &Material,
         name: &str,
         wish: &Wish,
         upload: Option<&str>,
     ) -> Result<(VideoId, JobId)> {
-        if received.bytes == 0 {
-            return Err(Error::unprocessable("empty", "the file is empty"));
-        }
         wish.settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
         let title = clean_title(wish.title.as_deref().unwrap_or_else(|| stem(name)));
         let priority = priority(wish)?;
@@ -160,8 +199,8 @@ impl Ingest {
             return Err(Error::unprocessable("bad_slug", what));
         }
         for slug in slugs(asked, &title) {
-            let new = self.new_video(received, wish, &title, slug)?;
-            let order = |video| self.order(video, &title, received, wish, priority);
+            let new = self.new_video(material, wish, &title, slug)?;
+            let order = |video| self.order(video, &title, material, wish, priority);
             let job = |video| {
                 let spec = worker::transcode::spec(&order(video)).map_err(store::Error::BadJson)?;
                 Ok(NewJob { spec, video: Some(video), idempotency_key: None })
@@ -174,16 +213,16 @@ impl Ingest {
         Err(Error::Internal("no free slug was found".into()))
     }
 
-    fn new_video(&self, received: &Received, wish: &Wish, title: &str, slug: String) -> Result<NewVideo> {
+    fn new_video(&self, material: &Material, wish: &Wish, title: &str, slug: String) -> Result<NewVideo> {
         let settings =
             serde_json::to_string(&wish.settings).map_err(|error| Error::Internal(error.to_string()))?;
         Ok(NewVideo {
             slug,
             title: title.into(),
             user: wish.user.clone().unwrap_or_else(|| "default".into()),
-            source: Some(received.path.to_string_lossy().into_owned()),
-            source_hash: Some(received.sha256.clone()),
-            source_bytes: i64::try_from(received.bytes).ok(),
+            source: Some(material.path.to_string_lossy().into_owned()),
+            source_hash: material.sha256.clone(),
+            source_bytes: material.bytes.and_then(|bytes| i64::try_from(bytes).ok()),
             settings: Some(settings),
             is_early_playback: wish.early_playback,
         })
@@ -193,11 +232,11 @@ impl Ingest {
         &self,
         video: VideoId,
         title: &str,
-        received: &Received,
+        material: &Material,
         wish: &Wish,
         priority: Priority,
     ) -> Order {
-        let source = received.path.to_string_lossy().into_owned();
+        let source = material.path.to_string_lossy().into_owned();
         let settings = Settings { parallel: self.options.parallel, ..wish.settings.clone() };
         Order {
             name: title.into(),
@@ -206,10 +245,12 @@ impl Ingest {
             video,
             seen: Seen::of(&source).ok(),
             source,
+            fetch: material.fetch.clone(),
             settings,
             is_early_playback: wish.early_playback,
             output: self.data.video(video).to_string_lossy().into_owned(),
             generation: format!("g-{}", hex::encode(rand::random::<[u8; 6]>())),
+            carry: None,
             stall: self.options.stall,
             max_attempts: self.options.max_attempts,
             backoff_initial: Duration::from_secs(10),
@@ -217,7 +258,14 @@ impl Ingest {
     }
 
     /// Makes a new generation of a video; the present one is shown until the new one is complete.
-    pub async fn again(&self, video: &Entry, settings: Settings, priority: Option<i64>) -> Result<JobId> {
+    /// With `carry`, that is the folder of the generation whose other rungs are shown on.
+    pub async fn again(
+        &self,
+        video: &Entry,
+        settings: Settings,
+        priority: Option<i64>,
+        carry: Option<PathBuf>,
+    ) -> Result<JobId> {
         settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
         let path = PathBuf::from(video.source.clone().unwrap_or_default());
         if !path.is_file() {
@@ -225,11 +273,24 @@ impl Ingest {
             return Err(Error::conflict("source_missing", what));
         }
         let wish = Wish { settings, priority, user: Some(video.user.clone()), ..Wish::default() };
-        let received = Received { path, bytes: 0, sha256: String::new() };
-        let order = self.order(video.id, &video.title, &received, &wish, self::priority(&wish)?);
+        let material = Material { path, bytes: None, sha256: None, fetch: None };
+        let carry = carry.map(|folder| folder.to_string_lossy().into_owned());
+        let order = self.order(video.id, &video.title, &material, &wish, self::priority(&wish)?);
+        let order = Order { carry, ..order };
         let spec = worker::transcode::spec(&order).map_err(|error| Error::Internal(error.to_string()))?;
         let job = NewJob { spec, video: Some(video.id), idempotency_key: None };
         Ok(self.store.submit(&job).await?.id())
+    }
+
+    /// The folder of a generation from which rungs can be taken over.
+    pub fn carried(&self, video: VideoId, generation: &str) -> Result<PathBuf> {
+        let folder = self.data.video(video).join(generation);
+        if folder.join(PRESENTATION).is_file() {
+            return Ok(folder);
+        }
+        let what = "what is shown now was made by a version that did not keep what is needed to show its other \
+                    qualities on; make all of them again";
+        Err(Error::conflict("cannot_carry", what))
     }
 }
 

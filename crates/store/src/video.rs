@@ -10,7 +10,7 @@ use rules::video::{Command, State, Video};
 use rules::{GenerationId, JobId, VideoId};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
-use wire::Rendition;
+use wire::{Arrival, Rendition};
 
 #[derive(Debug, Clone, Default)]
 pub struct NewVideo {
@@ -43,6 +43,10 @@ INSERT INTO video (slug, title, user_id, source, source_hash, source_bytes, sett
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
 ON CONFLICT (slug) DO NOTHING
 RETURNING id";
+
+const ARRIVED: &str = "
+UPDATE video SET source_hash = $1, source_bytes = $2, updated_at = $3
+WHERE id = (SELECT video_id FROM job WHERE id = $4)";
 
 const LOCK: &str = "SELECT id, slug, title, generation_id, deleted_at FROM video WHERE id = $1 FOR UPDATE";
 
@@ -222,6 +226,19 @@ pub(crate) async fn insert(tx: &mut Tx, new: &NewVideo) -> Result<VideoId> {
         .await?;
     let (id,) = made.ok_or_else(|| Error::Taken(new.slug.clone()))?;
     Ok(VideoId(id))
+}
+
+/// The file that the job's video is made of has come.
+pub(crate) async fn arrived(tx: &mut Tx, job: JobId, arrival: &Arrival) -> Result<()> {
+    let now = tx.now();
+    tx.query(ARRIVED)
+        .bind(arrival.sha256.as_str())
+        .bind(i64::try_from(arrival.bytes).unwrap_or(i64::MAX))
+        .bind(now)
+        .bind(job)
+        .execute()
+        .await?;
+    Ok(())
 }
 
 /// A video that is to get a job or a generation.

@@ -10,7 +10,7 @@ use crate::publish::{self, Shelf};
 use crate::stage::{self, Special};
 use crate::task::{self, Busy, Loaded};
 use crate::wake::Topic;
-use crate::{outbox, plan};
+use crate::{outbox, plan, video};
 use rules::backoff::{Backoff, Jitter};
 use rules::task::{Command, Refusal};
 use rules::{JobId, TaskId, failure};
@@ -216,6 +216,9 @@ async fn publish(
         }
         if let Some(publication) = &commit.publication {
             publish::generation(tx, id, publication).await?;
+        }
+        if let Some(arrival) = &commit.arrival {
+            video::arrived(tx, id.job(), arrival).await?;
         }
     }
     log::insert_steps(tx, &steps).await?;

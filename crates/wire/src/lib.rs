@@ -9,6 +9,6 @@ mod word;
 
 pub use desk::{Desk, Error};
 pub use word::{
-    Answer, Assignment, Commit, Failure, Heartbeat, Hello, Kind, Progress, Proof, Publication, Rendition,
-    Renewal, StepRecord, Usage,
+    Answer, Arrival, Assignment, Commit, Failure, Heartbeat, Hello, Kind, Progress, Proof, Publication,
+    Rendition, Renewal, StepRecord, Usage,
 };

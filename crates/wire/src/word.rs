@@ -123,6 +123,8 @@ pub struct Commit {
     pub result: Option<Value>,
     /// A new generation of a video, to become visible with this commit.
     pub publication: Option<Publication>,
+    /// The file that the job's video is made of is there now.
+    pub arrival: Option<Arrival>,
     pub usage: Usage,
     pub steps: Vec<StepRecord>,
 }
@@ -158,6 +160,13 @@ pub struct StepRecord {
     pub duration_ms: i64,
     pub is_success: bool,
     pub error: Option<String>,
+}
+
+/// A file that came from elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    pub bytes: u64,
+    pub sha256: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rules::failure;
 use serde_json::Value;
-use wire::{Assignment, Publication};
+use wire::{Arrival, Assignment, Publication};
 
 use crate::context::Context;
 pub use command::Command;
@@ -36,11 +36,12 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Outcome {
     pub result: Option<Value>,
     pub publication: Option<Publication>,
+    pub arrival: Option<Arrival>,
 }
 
 impl From<Value> for Outcome {
     fn from(result: Value) -> Self {
-        Outcome { result: Some(result), publication: None }
+        Outcome { result: Some(result), ..Outcome::default() }
     }
 }
 

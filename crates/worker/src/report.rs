@@ -26,8 +26,8 @@ pub(crate) enum Told {
 
 pub(crate) async fn commit<D: Desk>(shared: &Shared<D>, running: &Running, outcome: Outcome) -> Told {
     let (usage, steps) = running.context.recorded();
-    let Outcome { result, publication } = outcome;
-    let word = Commit { proof: running.job.proof, result, publication, usage, steps };
+    let Outcome { result, publication, arrival } = outcome;
+    let word = Commit { proof: running.job.proof, result, publication, arrival, usage, steps };
     tell(shared, running, || shared.desk.commit(&word)).await
 }
 

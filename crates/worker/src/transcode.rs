@@ -2,6 +2,7 @@
 //!
 //! | stage | what it commits |
 //! | --- | --- |
+//! | `ingest` | the file itself, where it was named by its address |
 //! | `probe` | what the file is |
 //! | `plan` | everything that follows from that, and the pieces of the stages below |
 //! | `encode` | segments of one chunk, in all rungs of a codec |
@@ -14,8 +15,10 @@
 //! that lost its lease is ever used.
 
 mod audio;
+mod carry;
 mod encode;
 mod gate;
+mod ingest;
 mod measure;
 mod package;
 mod plan;
@@ -27,6 +30,8 @@ mod subtitles;
 mod thumbnails;
 mod tools;
 
+pub use carry::FILE as PRESENTATION;
+pub use ingest::Fetch;
 pub use measure::Likeness;
 pub use package::Packaged;
 pub use probe::look;
@@ -44,8 +49,8 @@ use serde_json::Value;
 use wire::Assignment;
 
 impl Handlers {
-    /// What a transcoding job asks for, as far as it can be done with the files at hand: to put a stream together and
-    /// to publish it takes the disk it is on.
+    /// What a transcoding job asks for, as far as it can be done with the files at hand: to fetch a file, to put a
+    /// stream together and to publish it takes the disk it is on.
     pub fn with_transcoding(self, tools: &Tools) -> Self {
         let handlers = self.with_parts(tools);
         if tools.depot.is_on_this_disk() {
@@ -65,7 +70,8 @@ impl Handlers {
     }
 
     fn with_wholes(self, tools: &Tools) -> Self {
-        self.with(Stage { kind: "package", tools: tools.clone(), run: package::run })
+        self.with(Stage { kind: "ingest", tools: tools.clone(), run: ingest::run })
+            .with(Stage { kind: "package", tools: tools.clone(), run: package::run })
             .with(Stage { kind: "measure", tools: tools.clone(), run: measure::run })
             .with(Stage { kind: "publish", tools: tools.clone(), run: publish::run })
     }

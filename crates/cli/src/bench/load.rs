@@ -83,6 +83,7 @@ pub fn commit(assignment: &Assignment) -> Commit {
         proof: assignment.proof,
         result: None,
         publication: None,
+        arrival: None,
         usage: Usage::default(),
         steps: Vec::new(),
     }

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 /// Submit a video to a server, or a job of command stages, described in a TOML or JSON file
 ///
-/// A video is sent piece by piece: through cut connections and restarts of the server it goes on where it was. See
+/// A video is sent piece by piece: through cut connections and restarts of the server it goes on where it was. One that is
+/// named by its address is fetched by the server. See
 /// examples/demo.toml for the format of a job.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file: a job's spec (.toml, .json; `-` reads one from standard input) or, with --server, a video
+    /// The file: a job's spec (.toml, .json; `-` reads one from standard input) or, with --server, a video or its URL
     file: PathBuf,
     /// For a spec: the same key again means the same job; with another spec it is an error
     #[arg(long, value_name = "KEY")]

@@ -4,6 +4,8 @@
 
 export const FRAMES_A_SECOND = 25;
 const BITS = 16;
+/** How far a picture may be from where a seek was to, and be its. */
+const NEAR_FRAMES = 4;
 /** After which a look is worth while; `look` is our own. */
 const EVENTS = ["timeupdate", "seeked", "resize", "ended", "durationchange", "error", "look"];
 
@@ -65,15 +67,20 @@ export function frameNumber() {
   return number;
 }
 
-/** Seeks while paused, and waits until that is done and its picture, if there are any, is on the screen. */
+/**
+ * Seeks while paused, and waits until that is done and its picture, if there are any, is on the screen. A picture of
+ * what was played before may still come after the seek was asked for.
+ */
 export async function seek(seconds) {
   let isDone = false;
   let isSeen = video.videoHeight === 0;
   video.addEventListener("seeked", () => (isDone = true), { once: true });
-  video.requestVideoFrameCallback(() => {
-    isSeen = true;
+  const note = (_, { mediaTime }) => {
+    isSeen = Math.abs(mediaTime - seconds) * FRAMES_A_SECOND < NEAR_FRAMES;
+    if (!isSeen) video.requestVideoFrameCallback(note);
     look();
-  });
+  };
+  video.requestVideoFrameCallback(note);
   video.currentTime = seconds;
   await until(`a seek to ${seconds.toFixed(3)} s`, () => isDone && isSeen && !video.seeking);
 }

@@ -5,6 +5,7 @@
 mod auth;
 mod contract;
 mod early;
+mod elsewhere;
 mod fleet;
 mod house;
 mod playback;

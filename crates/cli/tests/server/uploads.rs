@@ -1,14 +1,18 @@
 //! Videos come in: in one request, as a form, by tus; and what is no video, or breaks off, leaves nothing.
 
+use crate::elsewhere::Elsewhere;
 use crate::house::{House, good, problem};
 use crate::on_both_engines;
 use crate::support::{Engine, until};
+use serde_json::json;
 use std::io::Write;
 use std::process::Command;
 
 on_both_engines![
     an_upload_is_hashed_on_the_way_and_becomes_a_stream,
     an_upload_that_breaks_off_or_is_refused_leaves_nothing,
+    a_video_is_fetched_from_its_address_whatever_happens_on_the_way,
+    what_cannot_be_fetched_is_told_and_leaves_nothing,
     a_tus_client_goes_on_after_the_server_was_killed,
     the_tus_protocol_is_kept_to,
     a_file_in_the_watched_folder_becomes_a_video_once_it_is_written,
@@ -40,6 +44,82 @@ fn an_upload_is_hashed_on_the_way_and_becomes_a_stream(engine: Engine) {
         "my-talk-2",
         "each video has a slug of its own"
     );
+    house.is_healthy();
+}
+
+fn a_video_is_fetched_from_its_address_whatever_happens_on_the_way(engine: Engine) {
+    use sha2::{Digest, Sha256};
+    let mut house =
+        House::with(engine, &[("VODMILL_SERVER_SLOTS", "2"), ("VODMILL_IMPORT_ALLOW_PRIVATE", "true")]);
+    let bytes = std::fs::read(house.sample("talk.mp4", 2)).unwrap();
+    let elsewhere = Elsewhere::with(bytes.clone());
+    let import = |path: &str| {
+        let answer = house.admin("POST", "/api/videos").json(&json!({ "url": elsewhere.url(path) })).send();
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), 202);
+        good(answer)
+    };
+
+    import("/moved.mp4");
+    import("/unversioned.mp4");
+    house.kill();
+    house.start();
+
+    for id in [1, 2] {
+        let video = house.video_is(id, "ready");
+        assert_eq!(video["source_sha256"], hex::encode(Sha256::digest(&bytes)));
+        assert_eq!(video["source_bytes"], bytes.len());
+    }
+    let went_on = elsewhere.asked("/cut.mp4").iter().filter(|range| !range.is_empty()).count();
+    assert!(went_on >= 2, "{:?}", elsewhere.asked("/cut.mp4"));
+    assert!(elsewhere.asked("/unversioned.mp4").iter().all(String::is_empty));
+    assert_eq!(house.get("/api/videos/1")["title"], "moved");
+    house.is_healthy();
+}
+
+fn what_cannot_be_fetched_is_told_and_leaves_nothing(engine: Engine) {
+    let settings = [("VODMILL_IMPORT_ALLOW_PRIVATE", "true"), ("VODMILL_MAX_UPLOAD_GB", "0.001")];
+    let mut house = House::with(engine, &settings);
+    let elsewhere = Elsewhere::with(Vec::new());
+    let import = |house: &House, url: &str| {
+        house.admin("POST", "/api/videos").json(&json!({ "url": url })).send().unwrap()
+    };
+
+    for (path, why) in [
+        ("/nothing", "404"),
+        ("/page", "a web page"),
+        ("/round", "without end"),
+        ("/huge.mp4", "larger than"),
+        ("/empty.mp4", "empty"),
+    ] {
+        let video = good(import(&house, &format!("{}?secret=1", elsewhere.url(path))));
+        house.video_is(video["id"].as_i64().unwrap(), "failed");
+        let told = house.get(&format!("/api/jobs/{}/why", video["job"])).to_string();
+        assert!(told.contains(why) && !told.contains("secret"), "{path}: {told}");
+    }
+    assert_eq!(std::fs::read_dir(house.data().join("sources")).unwrap().count(), 0);
+
+    house.stop();
+    house.set("VODMILL_IMPORT_ALLOW_PRIVATE", "false");
+    house.start();
+    for url in [
+        "file:///etc/passwd",
+        "no address",
+        "http://[::1]/x",
+        "http://169.254.169.254/latest",
+        &elsewhere.url("/cut.mp4"),
+    ] {
+        problem(import(&house, url), 422, "bad_url");
+    }
+    problem(
+        house.admin("POST", "/api/videos").json(&json!({ "title": "x" })).send().unwrap(),
+        400,
+        "invalid_request",
+    );
+    let local = good(import(&house, "http://localhost:1/talk.mp4"));
+    house.video_is(local["id"].as_i64().unwrap(), "failed");
+    let told = house.get(&format!("/api/jobs/{}/why", local["job"])).to_string();
+    assert!(told.contains("not allowed"), "{told}");
     house.is_healthy();
 }
 

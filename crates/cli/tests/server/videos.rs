@@ -7,7 +7,7 @@ use serde_json::json;
 
 on_both_engines![
     a_video_made_again_plays_throughout_and_can_be_rolled_back,
-    some_qualities_are_made_once_and_all_of_them_the_next_time,
+    some_qualities_are_made_again_and_the_others_shown_on,
     a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged,
     videos_are_found_page_by_page_and_by_their_names,
     mistakes_are_answered_with_problems,
@@ -68,21 +68,41 @@ fn a_video_made_again_plays_throughout_and_can_be_rolled_back(engine: Engine) {
     house.is_healthy();
 }
 
-fn some_qualities_are_made_once_and_all_of_them_the_next_time(engine: Engine) {
+fn some_qualities_are_made_again_and_the_others_shown_on(engine: Engine) {
     let house = House::encoding(engine);
     house.upload(&house.sample_of("a.mp4", "640x360", 2), "slug=talk");
     house.video_is(1, "ready");
-    let again = |asked: serde_json::Value| {
-        let job = house.post("/api/videos/1/retranscode", asked)["job"].clone();
-        crate::support::until("the job ends", || {
-            house.get(&format!("/api/jobs/{job}"))["state"] == "completed"
-        });
-        let renditions = house.get("/api/videos/1")["renditions"].as_array().unwrap().clone();
-        renditions.iter().filter(|it| !it["height"].is_null()).count()
+    let play = |path: &str| {
+        let answer =
+            house.anyone("GET", &format!("/videos/talk/{}/{path}", generation(&house))).send().unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        answer.bytes().unwrap()
     };
+    let first_segment = |rung: &str| {
+        let playlist = String::from_utf8(play(&format!("{rung}/index.m3u8")).to_vec()).unwrap();
+        let segment = playlist.lines().find(|line| !line.starts_with('#')).unwrap().to_owned();
+        play(&format!("{rung}/{segment}"))
+    };
+    let before = ["360p", "240p"].map(first_segment);
 
-    assert_eq!(again(json!({ "qualities": ["240p"] })), 1);
-    assert_eq!(again(json!({})), 2);
+    let asked = json!({ "qualities": ["240p"], "settings": { "rung": [
+        { "name": "360p", "height": 360, "kbps": 100 }, { "name": "240p", "height": 240, "kbps": 50, "crf": 45 } ] } });
+    let job = house.post("/api/videos/1/retranscode", asked)["job"].clone();
+    crate::support::until("the job ends", || house.get(&format!("/api/jobs/{job}"))["state"] == "completed");
+
+    let after = ["360p", "240p"].map(first_segment);
+    assert_eq!(before[0], after[0], "it was not asked for");
+    assert_ne!(before[1], after[1], "it was made again");
+    let renditions = house.get("/api/videos/1")["renditions"].as_array().unwrap().clone();
+    assert_eq!(renditions.iter().filter(|it| !it["height"].is_null()).count(), 2);
+    house.is_healthy();
+}
+
+/// The folder of what is shown.
+fn generation(house: &House) -> String {
+    let master = house.anyone("GET", "/videos/talk/master.m3u8").send().unwrap().text().unwrap();
+    let variant = master.lines().find(|line| line.ends_with("index.m3u8") && !line.starts_with('#'));
+    variant.unwrap().split('/').next().unwrap().into()
 }
 
 fn a_deleted_video_is_hidden_and_can_be_restored_until_it_is_purged(engine: Engine) {

@@ -75,6 +75,7 @@ impl Scene {
             proof: task.proof,
             result: None,
             publication: None,
+            arrival: None,
             usage: Usage::default(),
             steps: Vec::new(),
         };

@@ -1,22 +1,24 @@
-//! A video comes in one request: its bytes as the body, or as the part `file` of a form.
+//! A video comes in one request: its bytes as the body, or as the part `file` of a form, or only its address.
 
 use crate::app::App;
 use crate::auth::Admin;
 use crate::body::{Json, Query};
 use crate::ingest::{Received, Wish, too_large};
 use crate::problem::{Error, Result};
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::routing::post;
 use futures_util::TryStreamExt;
 use media::settings::Settings;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wire::http::Problem;
 
-pub fn routes() -> Router<App> {
-    Router::new().route("/api/videos", post(upload))
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(upload))
 }
 
 /// What is wanted, beside a body that is the file itself.
@@ -51,16 +53,51 @@ impl UploadQuery {
     }
 }
 
-#[derive(Serialize, ToSchema)]
+/// A file that the server is to fetch. Beside the address, all that a [`Wish`] has.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+struct Import {
+    /// `https://` or `http://`, of the internet.
+    #[schema(format = "uri", max_length = 8000)]
+    url: String,
+    #[schema(inline)]
+    #[serde(flatten)]
+    wish: Wish,
+}
+
+/// A form, its fields first and its file last.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+struct Form {
+    title: Option<String>,
+    slug: Option<String>,
+    user: Option<String>,
+    priority: Option<i64>,
+    early_playback: Option<bool>,
+    settings: Option<String>,
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct Uploaded {
     pub id: i64,
     pub slug: String,
     pub job: i64,
-    pub bytes: u64,
-    pub sha256: String,
+    /// Not known yet of a file that is still to be fetched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
 }
 
-/// Upload a video
+/// Add a video: its bytes as the body, as the part `file` of a form, or its address
+///
+/// Of large files over bad lines, rather use the resumable upload: tus 1.0 at `/api/uploads`.
+#[utoipa::path(post, path = "/api/videos", tag = "videos", params(UploadQuery), security(("admin" = [])),
+    request_body(content((Import = "application/json"), (Vec<u8> = "application/octet-stream"), (Form = "multipart/form-data"))),
+    responses((status = 201, body = Uploaded), (status = 202, body = Uploaded, description = "it will be fetched"),
+              (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn upload(
     _: Admin,
     State(app): State<App>,
@@ -71,6 +108,10 @@ async fn upload(
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|bytes| bytes > app.options.max_upload_bytes) {
         return Err(too_large(app.options.max_upload_bytes));
+    }
+    if is(&headers, "application/json") {
+        let uploaded = import(&app, request).await?;
+        return Ok((StatusCode::ACCEPTED, Json(uploaded)));
     }
     let (name, wish, received) = if is_form(&headers) {
         form(&app, request).await?
@@ -98,12 +139,31 @@ pub(crate) async fn accept(
 ) -> Result<Uploaded> {
     let (id, job) = app.ingest.accept(received, name, wish, upload).await?;
     let slug = app.store.entry(id).await?.slug;
-    Ok(Uploaded { id: id.0, slug, job: job.0, bytes: received.bytes, sha256: received.sha256.clone() })
+    let (bytes, sha256) = (Some(received.bytes), Some(received.sha256.clone()));
+    Ok(Uploaded { id: id.0, slug, job: job.0, bytes, sha256 })
+}
+
+async fn import(app: &App, request: Request) -> Result<Uploaded> {
+    let body = axum::body::to_bytes(request.into_body(), app.options.max_body_bytes).await;
+    let body = body.map_err(|error| Error::Invalid(format!("the body cannot be read: {error}")))?;
+    let mut asked: Map<String, Value> = serde_json::from_slice(&body)
+        .map_err(|error| Error::Invalid(format!("the body must be an object of JSON: {error}")))?;
+    let Some(Value::String(url)) = asked.remove("url") else {
+        return Err(Error::Invalid("`url` is missing: the address of the file to fetch".into()));
+    };
+    let wish = Wish::deserialize(Value::Object(asked)).map_err(|error| Error::Invalid(error.to_string()))?;
+    let (id, job) = app.ingest.import(&url, &wish).await?;
+    let slug = app.store.entry(id).await?.slug;
+    Ok(Uploaded { id: id.0, slug, job: job.0, bytes: None, sha256: None })
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
+    is(headers, "multipart/form-data")
+}
+
+fn is(headers: &HeaderMap, wanted: &str) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.starts_with("multipart/form-data"))
+    kind.is_some_and(|kind| kind.starts_with(wanted))
 }
 
 /// Fields first, the file last: so it can be written to the disk as it comes.

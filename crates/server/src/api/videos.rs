@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use media::settings::Settings;
 use rules::{GenerationId, JobId, VideoId};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use store::Store;
 use store::caption::Caption;
 use store::catalogue::{Entry, Filter, Generation};
@@ -130,7 +131,7 @@ async fn restore(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Re
 #[derive(Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retranscode {
-    /// The new generation has only these rungs: `["720p", "480p"]`. Default: all. The next one has all again.
+    /// Only these rungs are made again, `["720p", "480p"]`; the others are shown on as they are. Default: all.
     pub qualities: Option<Vec<String>>,
     /// Instead of what was asked for last.
     #[schema(value_type = Option<Object>)]
@@ -167,10 +168,12 @@ pub async fn again(store: &Store, ingest: &Ingest, video: &Entry, asked: Retrans
     let new = asked.settings.as_ref().map(serde_json::to_string).transpose();
     let new = new.map_err(|error| Error::Internal(format!("the settings of video {}: {error}", video.id)))?;
     let mut settings: Settings = asked.settings.or(last).unwrap_or_default();
+    let mut carry = None;
     if let Some(qualities) = &asked.qualities {
         choose(&mut settings, qualities)?;
+        carry = shown(store, ingest, video).await?;
     }
-    let job = ingest.again(video, settings, asked.priority).await?;
+    let job = ingest.again(video, settings, asked.priority, carry).await?;
     // Some rungs are a wish for once; what is asked for from now on has all of them.
     if let Some(settings) = new {
         store.set_video_settings(video.id, &settings).await?;
@@ -181,6 +184,14 @@ pub async fn again(store: &Store, ingest: &Ingest, video: &Entry, asked: Retrans
         }
     }
     Ok(job)
+}
+
+/// The folder of what is shown now, from which the other rungs are taken over.
+async fn shown(store: &Store, ingest: &Ingest, video: &Entry) -> Result<Option<PathBuf>> {
+    let Some(id) = video.generation else { return Ok(None) };
+    let generation = store.generation(id).await?;
+    let name = generation.manifest["generation"].as_str().unwrap_or_default();
+    ingest.carried(video.id, name).map(Some)
 }
 
 fn choose(settings: &mut Settings, qualities: &[String]) -> Result<()> {

@@ -225,6 +225,7 @@ async fn complete(
         proof: said.proof,
         result: said.result.clone(),
         publication: None,
+        arrival: None,
         usage: said.usage,
         steps: said.steps.clone(),
     };

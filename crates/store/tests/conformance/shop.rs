@@ -72,7 +72,14 @@ pub fn heartbeat(worker: WorkerId) -> Heartbeat {
 }
 
 pub fn commit_of(proof: Proof) -> Commit {
-    Commit { proof, result: None, publication: None, usage: Usage::default(), steps: Vec::new() }
+    Commit {
+        proof,
+        result: None,
+        publication: None,
+        arrival: None,
+        usage: Usage::default(),
+        steps: Vec::new(),
+    }
 }
 
 pub fn failure_of(proof: Proof, kind: failure::Kind, message: &str) -> Failure {

@@ -35,14 +35,7 @@ impl Fault {
     /// Without the URL, which a reader of logs need not see again and again.
     pub fn of(error: reqwest::Error) -> Self {
         let is_absent = error.is_connect();
-        let error = error.without_url();
-        let mut why = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(cause) = source {
-            why = format!("{why}: {cause}");
-            source = cause.source();
-        }
-        Fault::Away { why, is_absent }
+        Fault::Away { why: outbound::told(error), is_absent }
     }
 }
 

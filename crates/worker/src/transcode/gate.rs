@@ -1,11 +1,11 @@
 //! Nothing is published that was not seen to be right.
 
 use super::Work;
+use super::package::Parts;
 use super::tools::disk;
 use crate::handler::Failed;
 use media::check::{self, Check, Expect, Level, Outcome};
 use media::manifest::Artifact;
-use media::plan::Plan;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,12 +18,12 @@ pub(super) struct Judged {
 
 pub(super) async fn judge(
     work: &Work<'_>,
-    plan: &Plan,
+    parts: &Parts,
     tree: &Path,
     files: &[Artifact],
 ) -> Result<Judged, Failed> {
     work.context.set_step("check");
-    let expect = expect(plan, files);
+    let expect = expect(parts, files);
     let scratch = work.context.folder().await?.join("scratch");
     let prepared = work.blocking({
         let (tree, scratch) = (tree.to_owned(), scratch.clone());
@@ -48,13 +48,13 @@ pub(super) async fn judge(
     Err(refused(&verdict))
 }
 
-fn expect(plan: &Plan, files: &[Artifact]) -> Expect {
-    let picture = plan.picture.iter();
+/// Rungs that were taken over from another generation have as many frames as those made now.
+fn expect(parts: &Parts, files: &[Artifact]) -> Expect {
+    let rungs = parts.presentation.video.iter();
+    let frames = parts.plan.picture.as_ref().map(|picture| picture.frames);
     Expect {
-        frames: picture
-            .flat_map(|picture| picture.rungs.iter().map(|rung| (rung.name.clone(), picture.frames)))
-            .collect(),
-        duration: Some(plan.duration()),
+        frames: rungs.filter_map(|rung| Some((rung.name.clone(), frames?))).collect(),
+        duration: Some(parts.plan.duration()),
         artifacts: files.to_vec(),
     }
 }

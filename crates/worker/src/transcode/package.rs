@@ -3,7 +3,7 @@
 use super::subtitles::Texts;
 use super::thumbnails::Pictures;
 use super::tools::disk;
-use super::{Tracks, Work, gate, outcome};
+use super::{Tracks, Work, carry, gate, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use media::manifest::{Artifact, Presentation, Shape, Sound, Track};
 use media::plan::Plan;
@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 pub(super) struct Payload {
     /// What the generation will be called below its output folder.
     pub generation: String,
+    /// The folder of the generation whose other rungs are shown on beside those made now. Default: none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carry: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,8 +46,11 @@ pub struct Index {
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let Payload { generation } = work.payload()?;
-        let parts = Parts::gather(&work)?;
+        let Payload { generation, carry } = work.payload()?;
+        let mut parts = Parts::gather(&work)?;
+        if let Some(folder) = carry {
+            parts = work.blocking(move || parts.carry(Path::new(&folder))).await?;
+        }
         let tree = work.context.folder().await?.join("made");
         let indexes = parts.indexes(&format!("{generation}/"))?;
         let written = work.blocking({
@@ -55,7 +61,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         if parts.plan.settings.mp4 {
             files.push(progressive(&work, &parts.presentation, &tree).await?);
         }
-        let judged = gate::judge(&work, &parts.plan, &tree, &files).await?;
+        let judged = gate::judge(&work, &parts, &tree, &files).await?;
         outcome(&Packaged {
             duration: parts.plan.duration(),
             renditions: parts.renditions(),
@@ -70,9 +76,9 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
 
 /// Everything the generation is made of, and where it lies.
 #[derive(Clone)]
-struct Parts {
-    plan: Plan,
-    presentation: Presentation,
+pub(super) struct Parts {
+    pub plan: Plan,
+    pub presentation: Presentation,
     pictures: Vec<Pictures>,
     /// The file behind each path of the generation.
     sources: HashMap<String, PathBuf>,
@@ -110,6 +116,14 @@ impl Parts {
         Ok(Parts { plan, presentation, pictures, sources })
     }
 
+    /// Adds what is taken over from the generation in `folder`.
+    fn carry(mut self, folder: &Path) -> Result<Self, Failed> {
+        let carried = carry::read(folder, &self.presentation)?;
+        self.sources.extend(carry::files(folder, &carried));
+        carry::merge(&mut self.presentation.video, carried);
+        Ok(self)
+    }
+
     /// Lays the generation out in `tree`, its master playlist last.
     fn write(&self, tree: &Path) -> Result<Vec<Artifact>, Failed> {
         let Presentation { video, audio, subtitles } = &self.presentation;
@@ -137,6 +151,8 @@ impl Parts {
         if !self.plan.source.chapters.is_empty() {
             texts.push(("chapters.vtt".into(), vtt::chapters(&self.plan.source.chapters)));
         }
+        let all = serde_json::to_string(&self.presentation);
+        texts.push((carry::FILE.into(), all.map_err(|error| Failed::permanent(error.to_string()))?));
         texts.extend(self.indexes("")?.into_iter().rev().map(|index| (index.name, index.text)));
         for (path, text) in texts {
             let to = tree.join(&path);

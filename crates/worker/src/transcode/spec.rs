@@ -1,5 +1,6 @@
 //! A transcoding job as stages.
 
+use super::ingest::Fetch;
 use super::package::Payload as Package;
 use super::plan::Payload as Plan;
 use super::publish::Payload as Publish;
@@ -22,6 +23,8 @@ pub struct Order {
     pub video: VideoId,
     /// A path on the workers' machine, or a URL.
     pub source: String,
+    /// How the source gets there, where it is not there yet.
+    pub fetch: Option<Fetch>,
     /// How the source looks now, if that can be told: once it looks otherwise, nothing more is made of it.
     pub seen: Option<Seen>,
     pub settings: Settings,
@@ -30,6 +33,8 @@ pub struct Order {
     /// Where generations of this video go, and what this one is called there.
     pub output: String,
     pub generation: String,
+    /// The folder of the generation whose rungs are shown on beside those made now, and in place of which it comes.
+    pub carry: Option<String>,
     /// An encoder that makes no frame for so long is killed, and its task tried again.
     pub stall: Duration,
     pub max_attempts: u32,
@@ -49,7 +54,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
     };
     let publish =
         Publish { video: order.video, output: order.output.clone(), generation: order.generation.clone() };
-    let package = Package { generation: order.generation.clone() };
+    let package = Package { generation: order.generation.clone(), carry: order.carry.clone() };
     let parts = ["encode", "audio", "subtitles", "thumbnails"];
     let mut stages = vec![
         stage("probe", Phase::Validating, source.clone()),
@@ -73,6 +78,12 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
         if let (Some(picture), Some(sound)) = (place("encode"), place("audio")) {
             stages.swap(picture, sound);
         }
+    }
+    if let Some(fetch) = &order.fetch {
+        // Nothing can be told of a file before it is here: so this belongs to the first phase, and not to the third.
+        let ingest = stage("ingest", Phase::Validating, value(fetch)?);
+        stages.insert(0, Stage { stall_ms: Some(stall_ms), ..ingest });
+        stages[1].needs = names(["ingest"]);
     }
     let mut before = names(["package"]);
     if order.settings.measure {
@@ -139,11 +150,13 @@ mod tests {
             priority: Priority::default(),
             video: VideoId(1),
             source: "/talk.mov".into(),
+            fetch: None,
             seen: None,
             settings: Settings::default(),
             is_early_playback: false,
             output: "/out".into(),
             generation: "g1".into(),
+            carry: None,
             stall: Duration::from_secs(60),
             max_attempts: 3,
             backoff_initial: Duration::from_secs(1),
@@ -154,6 +167,10 @@ mod tests {
         let names: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
         let expected = ["probe", "plan", "encode", "audio", "subtitles", "thumbnails", "package", "publish"];
         assert_eq!(names, expected);
+        let (url, to) = ("https://example.org/talk.mov".into(), order.source.clone());
+        let fetch = Some(Fetch { url, to, max_bytes: 1, allow_private: false });
+        let fetched = spec(&Order { fetch, ..order.clone() }).unwrap().resolve().unwrap();
+        assert_eq!((fetched[0].name.as_str(), fetched[1].needs.as_slice()), ("ingest", [0].as_slice()));
         let early = spec(&Order { is_early_playback: true, ..order }).unwrap();
         let names: Vec<_> = early.stages[2..4].iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(names, ["audio", "encode"]);

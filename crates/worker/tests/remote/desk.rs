@@ -39,7 +39,14 @@ fn heartbeat() -> Heartbeat {
 
 fn commit() -> Commit {
     let usage = Usage { bytes_in: 9, ..Usage::default() };
-    Commit { proof: proof(), result: Some(json!({ "a": 1 })), publication: None, usage, steps: Vec::new() }
+    Commit {
+        proof: proof(),
+        result: Some(json!({ "a": 1 })),
+        publication: None,
+        arrival: None,
+        usage,
+        steps: Vec::new(),
+    }
 }
 
 fn failure(kind: failure::Kind) -> Failure {

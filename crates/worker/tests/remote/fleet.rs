@@ -35,6 +35,8 @@ fn film(folder: &Path) -> Vec<u8> {
 /// The stages of a job, as the server has them.
 fn spec() -> Spec {
     let order = Order {
+        fetch: None,
+        carry: None,
         name: "talk.mp4".into(),
         user: "ann".into(),
         priority: Priority::default(),

@@ -53,6 +53,7 @@ pub async fn files_arrive_whole_and_are_listed_in_the_commit() {
         proof: proof(),
         result: Some(json!({})),
         publication: None,
+        arrival: None,
         usage: Usage::default(),
         steps: Vec::new(),
     };

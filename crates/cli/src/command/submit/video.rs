@@ -7,6 +7,7 @@ use crate::settings::{Settings, Usage};
 use crate::{Done, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use server::api::uploads::Uploaded;
 use server::api::videos::VideoDetail;
 use std::fs::Metadata;
 use std::io::IsTerminal;
@@ -58,14 +59,16 @@ pub async fn submit(args: Args, settings: &Settings) -> anyhow::Result<Done> {
     if args.idempotency_key.is_some() {
         return Err(Usage("--idempotency-key is for a job's spec, not for a video".into()).into());
     }
-    let found = look(&args.file)?;
+    let url = args.file.to_str().filter(|text| media::probe::input::is_remote(text));
     let metadata = args.video.metadata(&args)?;
     let office = Office::open(settings).await?;
     let Office::Server(server) = &office else { unreachable!("videos are sent only to a server") };
-    let sending = send(server, &args.file, found, &metadata);
-    let video = tokio::select! {
-        sent = sending => sent?,
-        _ = tokio::signal::ctrl_c() => return Ok(Done::Interrupted),
+    let video = match url {
+        Some(url) => import(server, url, &metadata).await?,
+        None => tokio::select! {
+            sent = send(server, &args.file, look(&args.file)?, &metadata) => sent?,
+            _ = tokio::signal::ctrl_c() => return Ok(Done::Interrupted),
+        },
     };
     let detail = office.video(&video).await?;
     say(&detail, args.json)?;
@@ -88,6 +91,19 @@ fn look(file: &Path) -> Result<Metadata, Usage> {
         return Err(Usage(format!("{} is no file; name a video", file.display())));
     }
     Ok(found)
+}
+
+/// Lets the server fetch it; the number of the video.
+async fn import(server: &Server, url: &str, metadata: &[(&str, String)]) -> anyhow::Result<String> {
+    let mut asked = json!({ "url": url });
+    for (key, value) in metadata.iter().filter(|(key, _)| *key != "filename") {
+        asked[key] = match *key {
+            "priority" | "early_playback" | "settings" => serde_json::from_str(value)?,
+            _ => json!(value),
+        };
+    }
+    let begun: Uploaded = server.post(["videos"], &asked).await?;
+    Ok(begun.id.to_string())
 }
 
 /// The number of the video that the server made of it.

@@ -89,6 +89,8 @@ impl Folder {
         let seen = Seen::of(&text(source)?)?;
         let generation = format!("{GENERATION}{}", &identity(source, seen, &settings)?[..10]);
         Ok(Order {
+            fetch: None,
+            carry: None,
             name: name.chars().take(200).collect(),
             user: "default".into(),
             priority: Priority::default(),

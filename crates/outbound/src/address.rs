@@ -1,6 +1,6 @@
-//! Where webhooks may go: to the internet, and not into the network that the server stands in.
+//! Which addresses belong to the internet.
 
-use super::Failed;
+use super::Error;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ impl Resolve for Public {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let public: Vec<SocketAddr> = found.filter(|address| is_public(address.ip())).collect();
             if public.is_empty() {
-                return Err(Failed::Private(name.as_str().into()).into());
+                return Err(Error::Private(name.as_str().into()).into());
             }
             Ok(Box::new(public.into_iter()) as Addrs)
         })
@@ -23,11 +23,11 @@ impl Resolve for Public {
 }
 
 /// Whether a URL names no private address outright.
-pub fn check(url: &Url) -> Result<(), Failed> {
-    let host = url.host_str().ok_or_else(|| Failed::NotAnAddress("it names no host".into()))?;
+pub fn check(url: &Url) -> Result<(), Error> {
+    let host = url.host_str().ok_or_else(|| super::not_one(url.as_str(), "it names no host".into()))?;
     let ip: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
     match ip {
-        Some(ip) if !is_public(ip) => Err(Failed::Private(host.into())),
+        Some(ip) if !is_public(ip) => Err(Error::Private(host.into())),
         _ => Ok(()),
     }
 }

@@ -1,0 +1,258 @@
+//! A file that somebody named by its address is fetched, once and whole, to where all later stages read it.
+//!
+//! It has its place before it is there. Whoever fetches it first puts it there, and whoever comes later takes what is
+//! there: so an execution that lost its lease can replace nothing.
+
+use super::tools::disk;
+use super::{Work, outcome};
+use crate::handler::{BoxFuture, Failed, Outcome};
+use crate::pace::Pace;
+use media::manifest::Artifact;
+use outbound::Reach;
+use reqwest::header::{
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, RANGE,
+};
+use reqwest::{Client, Response, StatusCode, Url};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::fs::File;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+use wire::Arrival;
+
+/// What is to be fetched, and where to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Fetch {
+    pub url: String,
+    pub to: String,
+    /// A larger one is not taken.
+    pub max_bytes: u64,
+    /// It may come from this machine or from a private network.
+    pub allow_private: bool,
+}
+
+const CONNECTING: Duration = Duration::from_secs(10);
+/// Nothing for so long, and the connection counts as broken.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How often one execution begins again or goes on; the task may have further executions.
+const TRIES: u32 = 10;
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
+    Box::pin(async move {
+        let fetch: Fetch = work.payload()?;
+        work.context.set_step("fetch");
+        let to = PathBuf::from(&fetch.to);
+        if !to.exists() {
+            let fetched = tokio::select! {
+                fetched = bring(&work, &fetch) => fetched?,
+                () = work.context.stop.cancelled() => return Err(Failed::transient("stopped on request")),
+            };
+            let to = to.clone();
+            let placed = move || files::first(&fetched, &to).map_err(|error| disk("keeping", &to, &error));
+            work.blocking(placed).await?;
+        }
+        let found = work.blocking(move || read_through(&to)).await?;
+        let made = outcome(&found)?;
+        Ok(Outcome { arrival: Some(Arrival { bytes: found.bytes, sha256: found.sha256 }), ..made })
+    })
+}
+
+fn read_through(path: &Path) -> Result<Artifact, Failed> {
+    let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or_default());
+    Artifact::of(folder, &name.to_string_lossy()).map_err(|error| disk("reading", path, &error))
+}
+
+/// Fetches the file into the execution's own folder, and returns its name there.
+async fn bring(work: &Work<'_>, fetch: &Fetch) -> Result<PathBuf, Failed> {
+    let reach = Reach::private(fetch.allow_private);
+    let url = reach.parse(&fetch.url).map_err(|refused| Failed::permanent(refused.to_string()))?;
+    let client = reach
+        .client()
+        .redirect(reach.redirects())
+        .connect_timeout(CONNECTING)
+        .read_timeout(SILENCE)
+        .build()
+        .map_err(|error| Failed::transient(outbound::told(error)))?;
+    let path = work.context.folder().await?.join("source");
+    let file = File::create(&path).await.map_err(|error| disk("making", &path, &error))?;
+    let mut download =
+        Download { work, client, url, path, file, at: 0, whole: None, version: None, limit: fetch.max_bytes };
+    download.run().await?;
+    work.context.count_bytes(download.at, 0);
+    Ok(download.path)
+}
+
+struct Download<'a> {
+    work: &'a Work<'a>,
+    client: Client,
+    url: Url,
+    path: PathBuf,
+    file: File,
+    /// How much is there.
+    at: u64,
+    /// How much there will be, if that is known.
+    whole: Option<u64>,
+    /// What must be the same for the rest to fit.
+    version: Option<String>,
+    limit: u64,
+}
+
+/// Why a try ended before the file did.
+enum Ended {
+    /// Another try may go on.
+    Broken(String),
+    Failed(Failed),
+}
+
+impl From<Failed> for Ended {
+    fn from(failed: Failed) -> Self {
+        Ended::Failed(failed)
+    }
+}
+
+impl Download<'_> {
+    async fn run(&mut self) -> Result<(), Failed> {
+        let mut pace = Pace::new(FIRST_WAIT, LONGEST_WAIT);
+        for tries in 1.. {
+            let why = match self.go_on().await {
+                Ok(()) => return self.finish().await,
+                Err(Ended::Failed(failed)) => return Err(failed),
+                Err(Ended::Broken(why)) => why,
+            };
+            if tries >= TRIES {
+                return Err(Failed::transient(self.told(&why)));
+            }
+            tracing::debug!("fetching {} broke off at byte {}: {why}", outbound::shown(&self.url), self.at);
+            tokio::time::sleep(pace.next()).await;
+        }
+        Ok(())
+    }
+
+    /// Asks for what is missing, or for all where the other side cannot say that it is still the same file.
+    async fn go_on(&mut self) -> Result<(), Ended> {
+        let mut request = self.client.get(self.url.clone());
+        if let Some(version) = self.version.as_ref().filter(|_| self.at > 0) {
+            request = request.header(RANGE, format!("bytes={}-", self.at)).header(IF_RANGE, version);
+        }
+        let mut answer = request.send().await.map_err(|error| self.broken(error))?;
+        self.begin(&answer).await?;
+        while let Some(block) = answer.chunk().await.map_err(|error| self.broken(error))? {
+            self.at += block.len() as u64;
+            self.fits(self.at)?;
+            self.file.write_all(&block).await.map_err(|error| self.disk(&error))?;
+            self.work.context.progress.beat();
+            if let Some(whole) = self.whole.filter(|whole| *whole > 0) {
+                self.work.context.progress.set_fraction(self.at as f64 / whole as f64);
+            }
+        }
+        match self.whole {
+            Some(whole) if whole != self.at => {
+                Err(Ended::Broken(format!("{} of {whole} bytes came", self.at)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the answer is: the rest, or the file from its beginning, or neither.
+    async fn begin(&mut self, answer: &Response) -> Result<(), Ended> {
+        let (status, headers) = (answer.status(), answer.headers());
+        if status == StatusCode::PARTIAL_CONTENT && first_byte(headers) == Some(self.at) {
+            return Ok(());
+        }
+        if status != StatusCode::OK {
+            return Err(self.refused(status));
+        }
+        if text(headers, CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/html")) {
+            return Err(Failed::permanent(self.told("it answers with a web page, not with a file")).into());
+        }
+        self.version = version(headers);
+        self.whole = answer.content_length();
+        self.fits(self.whole.unwrap_or(0))?;
+        self.has_room()?;
+        self.at = 0;
+        self.file.set_len(0).await.map_err(|error| self.disk(&error))?;
+        self.file.rewind().await.map_err(|error| self.disk(&error))?;
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<(), Failed> {
+        if self.at == 0 {
+            return Err(Failed::permanent(self.told("the file is empty")));
+        }
+        self.file.sync_all().await.map_err(|error| self.disk(&error))
+    }
+
+    fn fits(&self, bytes: u64) -> Result<(), Failed> {
+        if bytes <= self.limit {
+            return Ok(());
+        }
+        let why = format!("the file is larger than {} bytes, the most this server takes", self.limit);
+        Err(Failed::permanent(self.told(&why)))
+    }
+
+    /// Better told before a disk is filled than after.
+    fn has_room(&self) -> Result<(), Failed> {
+        let (Some(whole), Ok((_, free))) = (self.whole, files::space(&self.path)) else { return Ok(()) };
+        if whole <= free {
+            return Ok(());
+        }
+        let why = format!("the file has {whole} bytes, and the disk has {free} left; make some space");
+        Err(Failed::transient(self.told(&why)))
+    }
+
+    fn refused(&self, status: StatusCode) -> Ended {
+        const WORTH_ANOTHER_TRY: [u16; 4] = [408, 416, 425, 429];
+        let why = format!("it answers {status}");
+        if status.is_client_error() && !WORTH_ANOTHER_TRY.contains(&status.as_u16()) {
+            return Failed::permanent(self.told(&why)).into();
+        }
+        Ended::Broken(why)
+    }
+
+    fn broken(&self, error: reqwest::Error) -> Ended {
+        // Addresses that nobody may ask for do not become better ones.
+        let is_final = error.is_redirect() || is_private(&error);
+        let why = outbound::told(error);
+        if is_final {
+            Failed::permanent(self.told(&why)).into()
+        } else {
+            Ended::Broken(why)
+        }
+    }
+
+    fn disk(&self, error: &std::io::Error) -> Failed {
+        disk("keeping", &self.path, error)
+    }
+
+    fn told(&self, why: &str) -> String {
+        format!("{} cannot be fetched: {why}", outbound::shown(&self.url))
+    }
+}
+
+fn is_private(error: &reqwest::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(found) = cause {
+        if found.downcast_ref::<outbound::Error>().is_some() {
+            return true;
+        }
+        cause = found.source();
+    }
+    false
+}
+
+/// What tells this file from another at the same address; a weak tag does not.
+fn version(headers: &HeaderMap) -> Option<String> {
+    let tag = text(headers, ETAG).filter(|tag| !tag.starts_with("W/"));
+    tag.or_else(|| text(headers, LAST_MODIFIED)).map(str::to_owned)
+}
+
+/// `bytes 100-199/200`
+fn first_byte(headers: &HeaderMap) -> Option<u64> {
+    text(headers, CONTENT_RANGE)?.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
