@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode chaos chaos-fleet contract model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode scaling chaos chaos-fleet contract model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -44,6 +44,9 @@ bench-transcode: build ## Measure transcoding beside one plain ffmpeg command; k
 	@scripts/install-missing demo
 	@mkdir -p bench/results
 	@bench/transcode.sh | tee bench/results/transcode-$$(date +%F).md
+
+scaling: build ## Simulate one long video on 1 to 1,000 workers; writes docs/scaling.md
+	@bench/scaling.sh
 
 chaos-fleet: ## Kill, pause and cut off workers of a server that makes VIDEOS=10 videos, and the server
 	@scripts/install-missing test

@@ -7,6 +7,7 @@
 //! | jobs to measure with | [`load`] |
 //! | what is measured | [`verbs`], [`drain`], [`latency`], [`backlog`], [`recovery`] |
 //! | a server with simulated workers | [`server`] |
+//! | one long video on fleets of every size, simulated | [`scaling`] |
 //! | what people see | [`figure`] |
 //!
 //! To add a measure: give it a function that pushes its [`figure::Figure`]s, and a line in [`queue::Part`].
@@ -20,6 +21,7 @@ mod place;
 mod queue;
 mod raw;
 mod recovery;
+mod scaling;
 mod server;
 mod sizes;
 mod verbs;
@@ -31,6 +33,7 @@ use crate::settings::Settings;
 #[derive(clap::Subcommand)]
 pub enum Command {
     Queue(queue::Args),
+    Scaling(scaling::Args),
     Server(server::Args),
 }
 
@@ -38,6 +41,7 @@ impl Command {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
         match self {
             Command::Queue(args) => args.run(settings).await,
+            Command::Scaling(args) => args.run(),
             Command::Server(args) => args.run(settings).await,
         }
     }

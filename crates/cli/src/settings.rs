@@ -77,6 +77,10 @@ settings! {
     #[arg(long, env = "VODMILL_MAX_RETRY_ATTEMPTS", global = true, value_name = "N", hide_short_help = true)]
     max_retry_attempts: u32,
 
+    /// How many tasks of one user may run at a time. Default: any number
+    #[arg(long, env = "VODMILL_MAX_RUNNING_PER_USER", global = true, value_name = "N", hide_short_help = true)]
+    max_running_per_user: u32,
+
     /// Ended jobs are archived after so many days. Default: 30
     #[arg(long, env = "VODMILL_ARCHIVE_AFTER_DAYS", global = true, value_name = "DAYS", hide_short_help = true)]
     archive_after_days: f64,
@@ -128,6 +132,10 @@ settings! {
     /// An encoder that makes no frame for so many seconds is killed and its task tried again. Default: 60
     #[arg(long, env = "VODMILL_ENCODER_STALL_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
     encoder_stall_seconds: f64,
+
+    /// How many encoders are to share one video: it is cut into so many chunks or more. Default: 8
+    #[arg(long, env = "VODMILL_PARALLEL", global = true, value_name = "N", hide_short_help = true)]
+    parallel: u32,
 
     /// Where alerts are posted. Default: nowhere
     #[arg(long, env = "VODMILL_ALERT_WEBHOOK_URL", global = true, value_name = "URL", hide_env_values = true, hide_short_help = true)]
@@ -221,6 +229,7 @@ impl Settings {
             )?,
             connections: self.database_connections.unwrap_or(default.connections).max(2),
             is_pooled: self.database_pooled.unwrap_or(default.is_pooled),
+            max_running_per_user: self.max_running_per_user.map(|most| most.max(1)),
             ..default
         })
     }
@@ -256,6 +265,7 @@ impl Settings {
             retention: span(self.retention_days, 86_400.0, "retention_days", default.retention)?,
             janitor_interval: span(self.janitor_interval, 1.0, "janitor_interval", default.janitor_interval)?,
             stall: span(self.encoder_stall_seconds, 1.0, "encoder_stall_seconds", default.stall)?,
+            parallel: self.parallel.map_or(default.parallel, |parallel| parallel.clamp(1, 10_000)),
             max_attempts: self.max_retry_attempts.unwrap_or(default.max_attempts),
             import_allow_private: self.import_allow_private.unwrap_or(false),
             watch_folder: self.watch_folder.clone(),

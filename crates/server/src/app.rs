@@ -4,7 +4,9 @@ use crate::data::Data;
 use crate::events::{self, Hub};
 use crate::ingest::Ingest;
 use crate::secret::AdminSecret;
-use crate::{api, cors, drain, health, janitor, openapi, playback, problem, request_id, watch, worker};
+use crate::{
+    api, cors, drain, health, home, janitor, listen, openapi, playback, problem, request_id, watch, worker,
+};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Request, StatusCode, header};
@@ -109,7 +111,7 @@ impl App {
 }
 
 /// Serves until `shutdown`; then lets what was asked be answered, for a while.
-pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
+pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) {
     let mut beside = tokio::task::JoinSet::new();
     beside.spawn(janitor::run(app.clone()));
     beside.spawn(events::run(app.clone()));
@@ -117,13 +119,12 @@ pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) -
         beside.spawn(watch::run(app.clone(), folder));
     }
     let ending = app.ending.clone();
-    let served = axum::serve(listener, router(app)).with_graceful_shutdown(async move {
+    let shutdown = async move {
         shutdown.cancelled().await;
         ending.cancel();
-    });
-    let served = served.await;
+    };
+    listen::serve(listener, router(app), shutdown).await;
     beside.shutdown().await;
-    served
 }
 
 pub(crate) fn router(app: App) -> Router {
@@ -132,6 +133,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(events::routes())
         .merge(worker::routes())
         .merge(health::routes())
+        .merge(home::routes())
         .split_for_parts();
     api.merge(of_streamed);
     let limits = (
@@ -143,6 +145,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(streamed.layer(DefaultBodyLimit::disable()))
         .merge(worker::streamed().layer(DefaultBodyLimit::disable()))
         .merge(playback::routes())
+        .merge(home::page())
         .merge(openapi::routes(api))
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)

@@ -4,11 +4,15 @@ use crate::app::App;
 use crate::problem::Error;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
 use rules::WorkerId;
 use wire::Proof;
 use wire::http::header;
 
-/// Somebody who knows the admin's secret.
+/// What a browser that signed in brings.
+pub const COOKIE: &str = "vodmill";
+
+/// Somebody who knows the admin's secret, or has shown it when signing in.
 pub struct Admin;
 
 impl FromRequestParts<App> for Admin {
@@ -19,7 +23,12 @@ impl FromRequestParts<App> for Admin {
         match offered {
             Some(secret) if app.admin.is(secret) => Ok(Admin),
             Some(_) => Err(Error::Unauthorized("the admin secret is wrong")),
-            None => Err(Error::Unauthorized("this needs the header X-Admin-Secret")),
+            None => match session(&parts.headers) {
+                Some(token) if is_own_page(parts) && app.store.is_session(token).await? => Ok(Admin),
+                _ => {
+                    Err(Error::Unauthorized("this needs the header X-Admin-Secret, or that you sign in at /"))
+                }
+            },
         }
     }
 }
@@ -62,6 +71,25 @@ impl FromRequestParts<App> for Holder {
         app.store.holds(caller.worker, proof).await?.map_err(Error::Refused)?;
         Ok(Holder { proof })
     }
+}
+
+/// The token of somebody who signed in.
+pub fn session(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(axum::http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| token)
+}
+
+/// A browser sends cookies with whatever any page makes it ask. Ours asks from the address it was loaded from; what
+/// changes nothing may come from anywhere, for other pages cannot read the answer.
+fn is_own_page(parts: &Parts) -> bool {
+    if matches!(parts.method, Method::GET | Method::HEAD) {
+        return true;
+    }
+    let origin = text(parts, "origin").and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    let hosts = [text(parts, "host"), text(parts, "x-forwarded-host")];
+    origin.is_some() && hosts.contains(&origin) || text(parts, "sec-fetch-site") == Some("same-origin")
 }
 
 fn text<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {

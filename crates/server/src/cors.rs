@@ -1,4 +1,5 @@
-//! Players and pages of other sites may ask for anything: nothing here is decided by a cookie.
+//! Players and pages of other sites may ask for anything: a browser lets them read no answer to a request that had the
+//! cookie of somebody signed in.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};

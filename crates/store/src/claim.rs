@@ -3,8 +3,9 @@
 use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
-use crate::lane::{self, OpenLane};
+use crate::lane;
 use crate::moves::{Moves, Words};
+use crate::queue;
 use crate::results::Reading;
 use crate::task::{Loaded, TaskRow};
 use rules::lease::Terms;
@@ -16,18 +17,6 @@ use wire::{Assignment, Proof};
 
 /// How many tasks one claim may take.
 pub const MAX_BATCH: u32 = 1000;
-
-const READY_IN_LANE: &str = "
-SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
-WHERE lane_id = $1 AND queued_at IS NOT NULL AND queued_at <= $2
-ORDER BY priority DESC, queued_at, id LIMIT $3
-FOR UPDATE SKIP LOCKED";
-
-/// The best of one lane without a lock, to be compared with the best of others.
-const PEEK_LANE: &str = "
-SELECT id, priority, queued_at FROM task
-WHERE lane_id = $1 AND queued_at IS NOT NULL AND queued_at <= $2
-ORDER BY priority DESC, queued_at, id LIMIT $3";
 
 const WORK: &str = "
 SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.reads, s.timeout_ms, s.stall_ms,
@@ -60,7 +49,7 @@ struct WorkRow {
 }
 
 impl Store {
-    /// Leases up to `max` READY tasks to `worker`: priority 10 first, then the oldest.
+    /// Leases up to `max` READY tasks to `worker`: priority 10 first, then of whoever has least running, then the oldest.
     pub async fn claim(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
         let (mut assignments, reading) = again(|| self.claim_once(worker, max.min(MAX_BATCH))).await?;
         if !reading.is_empty() {
@@ -76,8 +65,8 @@ impl Store {
     /// Also returns which of the stages read others: what they read is fetched when the leases are safe.
     async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<(Vec<Assignment>, Vec<Reading>)> {
         let mut tx = self.db.write(Step::Claim).await?;
-        let lanes = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
-        let rows = take(&mut tx, &lanes, max.into()).await?;
+        let queues = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
+        let rows = queue::take(&mut tx, &queues, max.into(), self.options.max_running_per_user).await?;
         if rows.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
@@ -104,12 +93,8 @@ impl Store {
     /// Whether a claim by `worker` would find anything now. Takes no lock.
     pub async fn has_work(&self, worker: WorkerId) -> Result<bool> {
         let mut tx = self.db.look().await?;
-        for lane in lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await? {
-            if !peek(&mut tx, lane, 1).await?.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let queues = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
+        queue::has_any(&mut tx, &queues, self.options.max_running_per_user).await
     }
 
     fn terms(&self, stage: &WorkRow, now: Millis) -> Terms {
@@ -151,41 +136,6 @@ impl WorkRow {
         let reads = serde_json::from_str(&self.reads)?;
         Ok(Reading { job: JobId(self.job_id), stage: self.name.clone(), reads })
     }
-}
-
-/// Locks the best READY tasks over all `lanes`. One lane, the usual case, needs one statement; its index gives the
-/// order, whatever the backlog. Of several, each gives as many as it has among the best; where another claimer was
-/// faster, its next.
-async fn take(tx: &mut Tx, lanes: &[OpenLane], max: i64) -> Result<Vec<TaskRow>> {
-    if let &[lane] = lanes {
-        return lock(tx, lane, max).await;
-    }
-    let mut best = Vec::new();
-    for (at, &lane) in lanes.iter().enumerate() {
-        let found = peek(tx, lane, max).await?.into_iter();
-        best.extend(found.map(|(id, priority, queued_at)| (-priority, queued_at, id, at)));
-    }
-    best.sort();
-    best.truncate(max as usize);
-    let mut rows = Vec::new();
-    for (at, &lane) in lanes.iter().enumerate() {
-        let wanted = best.iter().filter(|(.., of)| *of == at).count();
-        if wanted > 0 {
-            rows.extend(lock(tx, lane, wanted as i64).await?);
-        }
-    }
-    let rank: HashMap<i64, usize> =
-        best.iter().enumerate().map(|(rank, &(_, _, id, _))| (id, rank)).collect();
-    rows.sort_by_key(|row| rank.get(&row.id).copied().unwrap_or(usize::MAX));
-    Ok(rows)
-}
-
-async fn lock(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<TaskRow>> {
-    tx.query(READY_IN_LANE).bind(lane.id).bind(lane.ready_before).bind(max).many().await
-}
-
-async fn peek(tx: &mut Tx, lane: OpenLane, max: i64) -> Result<Vec<(i64, i64, i64)>> {
-    tx.query(PEEK_LANE).bind(lane.id).bind(lane.ready_before).bind(max).all().await
 }
 
 async fn stages_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<StageKey, WorkRow>> {

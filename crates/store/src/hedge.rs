@@ -42,8 +42,8 @@ ORDER BY wall_ms";
 const NEXT: &str = "SELECT max(id) + 1 FROM task WHERE id BETWEEN $1 AND $2";
 
 const MAKE: &str = "
-INSERT INTO task (id, stage, segment, state, lane_id, priority, fence, attempts, max_attempts, updated_at, twin_of)
-SELECT $1, stage, segment, 'NEW', lane_id, priority, 0, 0, 1, $2, id FROM task WHERE id = $3";
+INSERT INTO task (id, stage, segment, state, lane_id, owner_id, priority, fence, attempts, max_attempts, updated_at, twin_of)
+SELECT $1, stage, segment, 'NEW', lane_id, owner_id, priority, 0, 0, 1, $2, id FROM task WHERE id = $3";
 
 const COPY_INPUT: &str =
     "INSERT INTO task_input (task_id, input) SELECT $1, input FROM task_input WHERE task_id = $2";

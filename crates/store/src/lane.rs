@@ -1,4 +1,4 @@
-//! Lanes: the distinct demands that tasks make of workers. Few, and never removed.
+//! Lanes: the distinct demands that tasks make of workers. Few, and never removed. In each, every owner has a queue.
 
 use crate::db::Tx;
 use crate::error::{Error, Result};
@@ -12,12 +12,25 @@ ON CONFLICT (asks, prefers_gpu) DO NOTHING";
 
 const FIND: &str = "SELECT id FROM lane WHERE asks = $1 AND prefers_gpu = $2";
 
-/// A worker beside every lane there is; a worker without lanes is one row.
-const WORKER_AND_LANES: &str = "
-SELECT w.capabilities, w.status, l.id, l.asks, l.prefers_gpu
-FROM worker w LEFT JOIN lane l ON TRUE
+/// A worker beside every queue in which something waits; if nothing does, one row. The index is walked from queue to
+/// queue: it takes as long as there are queues, whatever waits in them.
+const WORKER_AND_QUEUES: &str = "
+WITH RECURSIVE queue (lane_id, owner_id) AS (
+    SELECT (SELECT lane_id FROM task WHERE queued_at IS NOT NULL ORDER BY lane_id, owner_id LIMIT 1),
+           (SELECT owner_id FROM task WHERE queued_at IS NOT NULL ORDER BY lane_id, owner_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.lane_id FROM task t
+            WHERE t.queued_at IS NOT NULL AND (t.lane_id, t.owner_id) > (q.lane_id, q.owner_id)
+            ORDER BY t.lane_id, t.owner_id LIMIT 1),
+           (SELECT t.owner_id FROM task t
+            WHERE t.queued_at IS NOT NULL AND (t.lane_id, t.owner_id) > (q.lane_id, q.owner_id)
+            ORDER BY t.lane_id, t.owner_id LIMIT 1)
+    FROM queue q WHERE q.lane_id IS NOT NULL
+)
+SELECT w.capabilities, w.status, l.id, l.asks, l.prefers_gpu, q.owner_id
+FROM worker w LEFT JOIN (queue q JOIN lane l ON l.id = q.lane_id) ON TRUE
 WHERE w.id = $1
-ORDER BY l.id";
+ORDER BY l.id, q.owner_id";
 
 const IDLE_WORKERS: &str = "
 SELECT capabilities, status, last_heartbeat FROM worker
@@ -32,44 +45,43 @@ pub(crate) async fn find_or_make(tx: &mut Tx, lane: &Lane) -> Result<i64> {
     Ok(tx.query(FIND).bind(asks).bind(lane.prefers_gpu).one::<(i64,)>().await?.0)
 }
 
-/// A lane a worker may look into, and up to which time of becoming READY.
+/// What waits in one lane for one owner, and up to which time of becoming READY a worker may look at it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenLane {
-    pub id: i64,
+pub(crate) struct Queue {
+    pub lane: i64,
+    pub owner: i64,
     pub ready_before: Millis,
 }
 
-/// The lanes `worker` may claim from now. Refused for a worker that is to take nothing new.
-pub(crate) async fn open_to(
-    tx: &mut Tx,
-    worker: WorkerId,
-    heartbeat_interval: Millis,
-) -> Result<Vec<OpenLane>> {
-    type Row = (String, String, Option<i64>, Option<String>, Option<bool>);
-    let rows: Vec<Row> = tx.query(WORKER_AND_LANES).bind(worker).all().await?;
+/// The queues `worker` may claim from now, of those with something in them. Refused for a worker that is to take
+/// nothing new.
+pub(crate) async fn open_to(tx: &mut Tx, worker: WorkerId, heartbeat_interval: Millis) -> Result<Vec<Queue>> {
+    type Row = (String, String, Option<i64>, Option<String>, Option<bool>, Option<i64>);
+    let rows: Vec<Row> = tx.query(WORKER_AND_QUEUES).bind(worker).all().await?;
     let (capabilities, status, ..) = rows.first().ok_or(Error::NotFound("worker"))?;
     let status: rules::worker::Status = status.parse()?;
     rules::worker::Worker { status, ..rules::worker::Worker::register(Millis(0)) }.may_claim()?;
     let capabilities = read(capabilities)?;
 
-    let lanes = rows
-        .iter()
-        .filter_map(|(.., id, asks, prefers_gpu)| Some(((*id)?, asks.as_deref()?, (*prefers_gpu)?)));
-    let lane = |(id, asks, prefers_gpu)| read(asks).map(|asks| (id, Lane { asks, prefers_gpu }));
-    let lanes = lanes.map(lane).collect::<Result<Vec<_>>>()?;
+    let queues = rows.iter().filter_map(|(.., id, asks, prefers_gpu, owner)| {
+        Some((((*id)?, (*owner)?), asks.as_deref()?, (*prefers_gpu)?))
+    });
+    let queue = |(place, asks, prefers_gpu)| read(asks).map(|asks| (place, Lane { asks, prefers_gpu }));
+    let queues = queues.map(queue).collect::<Result<Vec<_>>>()?;
 
-    let defers = !capabilities.has_gpu() && lanes.iter().any(|(_, lane)| lane.prefers_gpu);
+    let defers = !capabilities.has_gpu() && queues.iter().any(|(_, lane)| lane.prefers_gpu);
     let peers = if defers {
         idle_peers(tx, worker, heartbeat_interval).await?
     } else {
         Vec::new()
     };
     let now = tx.now();
-    let open = lanes.into_iter().filter_map(|(id, lane)| {
+    let open = queues.into_iter().filter_map(|((id, owner), lane)| {
+        let queue = |ready_before| Queue { lane: id, owner, ready_before };
         match access(&lane, &capabilities, &peers, heartbeat_interval, now) {
             Access::Closed => None,
-            Access::Open => Some(OpenLane { id, ready_before: Millis(i64::MAX) }),
-            Access::ReadyBefore(ready_before) => Some(OpenLane { id, ready_before }),
+            Access::Open => Some(queue(Millis(i64::MAX))),
+            Access::ReadyBefore(ready_before) => Some(queue(ready_before)),
         }
     });
     Ok(open.collect())

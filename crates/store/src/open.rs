@@ -29,6 +29,8 @@ pub struct Options {
     /// Also write what changed to disk before a commit returns. Default yes; without, a power cut may lose the
     /// last second on SQLite.
     pub is_durable: bool,
+    /// How many tasks of one user may run at a time. Default: any number.
+    pub max_running_per_user: Option<u32>,
     pub clock: Clock,
 }
 
@@ -41,6 +43,7 @@ impl Default for Options {
             connections: 10,
             is_pooled: false,
             is_durable: true,
+            max_running_per_user: None,
             clock: Clock::Database,
         }
     }

@@ -14,6 +14,7 @@ pub(crate) struct NewTask {
     pub stage: i64,
     pub segment: i64,
     pub lane_id: i64,
+    pub owner_id: i64,
     pub priority: i64,
     pub max_attempts: i64,
 }
@@ -25,10 +26,10 @@ struct NewInput {
 }
 
 const INSERT: &str = "
-INSERT INTO task (id, stage, segment, state, lane_id, priority, fence, attempts, max_attempts, updated_at)
-SELECT r.id, r.stage, r.segment, 'NEW', r.lane_id, r.priority, 0, 0, r.max_attempts, $2
-FROM json_to_recordset($1::json) AS r(id BIGINT, stage BIGINT, segment BIGINT, lane_id BIGINT, priority BIGINT,
-     max_attempts BIGINT)";
+INSERT INTO task (id, stage, segment, state, lane_id, owner_id, priority, fence, attempts, max_attempts, updated_at)
+SELECT r.id, r.stage, r.segment, 'NEW', r.lane_id, r.owner_id, r.priority, 0, 0, r.max_attempts, $2
+FROM json_to_recordset($1::json) AS r(id BIGINT, stage BIGINT, segment BIGINT, lane_id BIGINT, owner_id BIGINT,
+     priority BIGINT, max_attempts BIGINT)";
 
 const INSERT_INPUTS: &str = "
 INSERT INTO task_input (task_id, input)
@@ -115,6 +116,7 @@ pub(crate) async fn expand(
             stage: stage.position,
             segment: segment as i64,
             lane_id: stage.lane_id,
+            owner_id: stage.owner_id,
             priority: priority.into(),
             max_attempts,
         })

@@ -23,6 +23,7 @@ pub(crate) struct StageRow {
     pub needs: String,
     pub expands: Option<i64>,
     pub lane_id: i64,
+    pub owner_id: i64,
     pub is_optional: bool,
     pub is_hedged: bool,
     pub is_expanded: bool,
@@ -42,7 +43,7 @@ pub(crate) type Stages = HashMap<JobId, Vec<StageRow>>;
 
 /// The job's lock guards them.
 const OF_JOBS: &str = "
-SELECT s.job_id, s.position, s.name, s.phase, s.needs, s.expands, s.lane_id, s.is_optional, s.is_hedged, s.is_expanded,
+SELECT s.job_id, s.position, s.name, s.phase, s.needs, s.expands, s.lane_id, s.owner_id, s.is_optional, s.is_hedged, s.is_expanded,
        s.is_released, s.first_task, s.tasks, s.open, s.failed, s.open AS was_open,
        s.is_expanded AND s.is_released AND s.open = 0 AS was_finished
 FROM json_to_recordset($1::json) AS r(id BIGINT)

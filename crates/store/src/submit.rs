@@ -9,7 +9,7 @@ use crate::settle::advance;
 use crate::upload;
 use crate::video::{self, Locked, NewVideo};
 use crate::wake::Topic;
-use crate::{lane, moves::Moves, stage};
+use crate::{lane, moves::Moves, owner, stage};
 use rules::placement::Lane;
 use rules::spec::{self, Spec, Stage};
 use rules::video::{Command, Video};
@@ -58,12 +58,15 @@ const TAKE_BACK: &str = "DELETE FROM job WHERE id = $1";
 
 const INSERT_STAGES: &str = "
 INSERT INTO stage (job_id, position, name, phase, kind, payload, effect, needs, reads, expands, is_plan,
-                   lane_id, is_optional, timeout_ms, stall_ms, is_expanded, is_released, first_task, tasks, open, is_hedged)
+                   lane_id, is_optional, timeout_ms, stall_ms, is_expanded, is_released, first_task, tasks, open, is_hedged,
+                   owner_id)
 SELECT r.job_id, r.position, r.name, r.phase, r.kind, r.payload, r.effect, r.needs, r.reads, r.expands, r.is_plan,
-       r.lane_id, r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.first_task, r.tasks, r.tasks, r.is_hedged
+       r.lane_id, r.is_optional, r.timeout_ms, r.stall_ms, r.is_expanded, FALSE, r.first_task, r.tasks, r.tasks, r.is_hedged,
+       r.owner_id
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT, name TEXT, phase TEXT, kind TEXT, payload TEXT,
      effect TEXT, needs TEXT, reads TEXT, expands BIGINT, is_plan BOOLEAN, lane_id BIGINT, is_optional BOOLEAN,
-     timeout_ms BIGINT, stall_ms BIGINT, is_expanded BOOLEAN, first_task BIGINT, tasks BIGINT, is_hedged BOOLEAN)";
+     timeout_ms BIGINT, stall_ms BIGINT, is_expanded BOOLEAN, first_task BIGINT, tasks BIGINT, is_hedged BOOLEAN,
+     owner_id BIGINT)";
 
 #[derive(Serialize)]
 struct StageInsert<'a> {
@@ -86,6 +89,7 @@ struct StageInsert<'a> {
     first_task: Option<i64>,
     tasks: i64,
     is_hedged: bool,
+    owner_id: i64,
 }
 
 impl Store {
@@ -145,6 +149,7 @@ async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> 
     let mut audited = Vec::new();
     let videos = video::lock_all(tx, jobs.iter().filter_map(|job| job.new.video)).await?;
     let lanes = lanes_of(tx, jobs).await?;
+    let owners = owners_of(tx, jobs).await?;
     for job in jobs {
         let video = job.new.video.map(|id| videos.get(&id).ok_or(Error::NotFound("video"))).transpose()?;
         let Some(id) = insert_job(tx, job).await? else {
@@ -160,7 +165,7 @@ async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> 
         if let Some(&Locked { is_deleted }) = video {
             rules::video::decide(&Video { is_deleted, ..Video::NEW }, Command::Submit)?;
         }
-        added.add(id, job, &lanes)?;
+        added.add(id, job, &lanes, owners[job.new.spec.user.as_str()])?;
         audited.push(AuditRow::of_job(id, "user", "submit", Some(job.new.spec.name.clone()), tx.now()));
         submitted.push(Submitted::New(id));
     }
@@ -249,6 +254,16 @@ async fn lanes_of(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<BTreeMap<Lane, i6
     Ok(lanes)
 }
 
+/// Finds or makes the numbers of all users, in order.
+async fn owners_of<'a>(tx: &mut Tx, jobs: &[Checked<'a>]) -> Result<BTreeMap<&'a str, i64>> {
+    let wanted: BTreeSet<&str> = jobs.iter().map(|job| job.new.spec.user.as_str()).collect();
+    let mut owners = BTreeMap::new();
+    for name in wanted {
+        owners.insert(name, owner::find_or_make(tx, name).await?);
+    }
+    Ok(owners)
+}
+
 /// The new jobs of one submission, and what is inserted for all of them at once.
 #[derive(Default)]
 struct Added<'a> {
@@ -258,7 +273,13 @@ struct Added<'a> {
 }
 
 impl<'a> Added<'a> {
-    fn add(&mut self, id: JobId, job: &'a Checked<'_>, lanes: &BTreeMap<Lane, i64>) -> Result<()> {
+    fn add(
+        &mut self,
+        id: JobId,
+        job: &'a Checked<'_>,
+        lanes: &BTreeMap<Lane, i64>,
+        owner_id: i64,
+    ) -> Result<()> {
         let spec = &job.new.spec;
         let mut next = TaskId::new(id, 0).0;
         for (position, (written, resolved)) in spec.stages.iter().zip(&job.stages).enumerate() {
@@ -286,12 +307,14 @@ impl<'a> Added<'a> {
                 first_task: known.map(|_| next),
                 tasks,
                 is_hedged: written.hedge,
+                owner_id,
             });
             self.tasks.extend((0..tasks).map(|segment| NewTask {
                 id: next + segment,
                 stage: position as i64,
                 segment,
                 lane_id,
+                owner_id,
                 priority: spec.priority.into(),
                 max_attempts: spec.max_attempts.into(),
             }));

@@ -3,7 +3,7 @@
 use crate::Store;
 use crate::db::Tx;
 use crate::error::Result;
-use crate::lane;
+use crate::{lane, queue};
 use rules::job::State;
 use rules::{JobId, Millis, TaskId};
 use serde::{Deserialize, Serialize};
@@ -31,15 +31,16 @@ WHERE t.id BETWEEN $1 AND $2 AND t.state = 'RUNNING'
 ORDER BY e.lease_expires_at LIMIT $4";
 
 const READY: &str = "
-SELECT t.lane_id, s.name, count(*), min(t.queued_at), max(t.priority)
+SELECT t.lane_id, t.owner_id, s.name, count(*), min(t.queued_at), max(t.priority)
 FROM task t JOIN stage s ON s.job_id = $3 AND s.position = t.stage
 WHERE t.id BETWEEN $1 AND $2 AND t.state = 'READY'
-GROUP BY t.lane_id, s.name, s.position ORDER BY s.position";
+GROUP BY t.lane_id, t.owner_id, s.name, s.position ORDER BY s.position";
 
 const AHEAD: &str = "
 SELECT count(*) FROM (
     SELECT id FROM task
-    WHERE lane_id = $1 AND queued_at IS NOT NULL AND (priority > $2 OR (priority = $2 AND queued_at < $3))
+    WHERE lane_id = $1 AND owner_id = $2 AND queued_at IS NOT NULL
+      AND (priority > $3 OR (priority = $3 AND queued_at < $4))
     LIMIT 10001
 ) ahead";
 
@@ -96,13 +97,19 @@ impl Store {
     async fn ready(&self, tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
         let (first, last) = TaskId::range(id);
         let now = tx.now();
-        let rows: Vec<(i64, String, i64, i64, i64)> =
+        let rows: Vec<(i64, i64, String, i64, i64, i64)> =
             tx.query(READY).bind(first).bind(last).bind(id).all().await?;
-        for (lane_id, stage, count, since, priority) in rows {
+        for (lane_id, owner, stage, count, since, priority) in rows {
             let asks = lane::asks(tx, lane_id).await?;
             let live = lane::capable(tx, now - self.options.offline_after).await?;
             let able = live.iter().any(|capabilities| capabilities.satisfy(&asks.asks));
-            let (ahead,): (i64,) = tx.query(AHEAD).bind(lane_id).bind(priority).bind(since).one().await?;
+            let (ahead,): (i64,) =
+                tx.query(AHEAD).bind(lane_id).bind(owner).bind(priority).bind(since).one().await?;
+            let limit = self.options.max_running_per_user.map(i64::from);
+            let is_at_limit = match limit {
+                Some(limit) => queue::running(tx, owner).await? >= limit,
+                None => false,
+            };
             let waits = span(now - Millis(since));
             let tasks = of_stage(count, &stage);
             reasons.push(if live.is_empty() {
@@ -114,6 +121,8 @@ impl Store {
                     "{tasks} READY for {waits}, and none of the workers can do it: it asks for `{}`.",
                     asks.asks
                 )
+            } else if let Some(limit) = limit.filter(|_| is_at_limit) {
+                format!("{tasks} READY for {waits}; its user has {limit} running, as many as may.")
             } else {
                 format!("{tasks} READY for {waits}, waiting for a free worker; {} ahead.", more(ahead))
             });

@@ -62,7 +62,7 @@ impl Args {
         }
         shutdown.draining().await;
         closing.cancel();
-        serving.await??;
+        serving.await?;
         ending.cancel();
         beside.await?;
         worked?;

@@ -27,7 +27,8 @@ fn the_api_is_what_its_document_says() {
         "--no-color",
     ]);
     // Events go on for ever.
-    fuzz.args(["--exclude-path", "/api/events", "--workers", "2"]);
+    // One at a time: its Python breaks down when several read source code at once.
+    fuzz.args(["--exclude-path", "/api/events", "--workers", "1"]);
     fuzz.args([
         "-H",
         &format!("X-Admin-Secret: {SECRET}"),

@@ -7,6 +7,7 @@ mod contract;
 mod early;
 mod elsewhere;
 mod fleet;
+mod home;
 mod house;
 mod playback;
 mod protocol;

@@ -63,6 +63,7 @@ mod clock;
 mod contention;
 mod doctor;
 mod event;
+mod fair;
 mod gpu;
 mod hedge;
 mod history;

@@ -21,6 +21,7 @@ on_both_engines![
     only_the_newest_process_of_a_worker_is_heard,
     files_are_needed_while_they_may_be_read,
     a_setting_is_set_once,
+    a_session_lasts_until_it_is_closed_or_over,
 ];
 
 fn video(slug: &str) -> NewVideo {
@@ -42,6 +43,20 @@ async fn a_video_comes_with_its_job_or_not_at_all(world: &World) {
     assert!(broken.is_err());
     assert_eq!(world.count("SELECT count(*) FROM video").await, 1);
     assert_eq!(world.count("SELECT count(*) FROM job").await, 1);
+}
+
+async fn a_session_lasts_until_it_is_closed_or_over(world: &World) {
+    let store = &world.store;
+    let [short, long] =
+        [store.open_session(Millis(1000)).await.unwrap(), store.open_session(Millis(9000)).await.unwrap()];
+
+    assert!(store.is_session(&short).await.unwrap() && !store.is_session("another").await.unwrap());
+    world.turn(1000);
+    assert!(!store.is_session(&short).await.unwrap() && store.is_session(&long).await.unwrap());
+    store.close_session(&long).await.unwrap();
+    assert!(!store.is_session(&long).await.unwrap());
+    store.open_session(Millis(1)).await.unwrap();
+    assert_eq!(world.count("SELECT count(*) FROM session").await, 1, "what is over is removed");
 }
 
 async fn an_upload_becomes_one_video(world: &World) {
