@@ -2,6 +2,7 @@
 
 use crate::Store;
 use crate::error::{Error, Result};
+use crate::log;
 use rules::{ExecutionId, Fence, JobId, Millis, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -127,8 +128,9 @@ ORDER BY id LIMIT $3";
 
 const LOGS: &str = "
 SELECT id, at, level, stage, message FROM job_log
-WHERE job_id = $1 AND id > $2
-ORDER BY id LIMIT $3";
+WHERE job_id = $1 AND id > $2 AND ($3 IS NULL OR stage = $3)
+  AND CASE level WHEN 'debug' THEN 0 WHEN 'info' THEN 1 WHEN 'warn' THEN 2 ELSE 3 END >= $4
+ORDER BY id LIMIT $5";
 
 /// How far a clock may have been set back since a job was created, for its audit still to be found.
 const SKEW: Millis = Millis::from_secs(86_400);
@@ -240,10 +242,11 @@ impl Store {
         Ok(rows.into_iter().map(StepView::from).collect())
     }
 
-    /// Log lines after the one with id `after`, oldest first: a tail asks again with the last it has seen.
-    pub async fn logs_of_job(&self, job: JobId, after: i64) -> Result<Vec<LogView>> {
+    /// Lines of its log, oldest first.
+    pub async fn logs_of_job(&self, job: JobId, filter: &log::Filter) -> Result<Vec<LogView>> {
         let mut tx = self.db.read().await?;
-        tx.query(LOGS).bind(job).bind(after).bind(MAX_ROWS).all().await
+        let lines = tx.query(LOGS).bind(job).bind(filter.after).bind(filter.stage.clone());
+        lines.bind(filter.level as i64).bind(MAX_ROWS).all().await
     }
 
     pub async fn audit_of_job(&self, job: JobId) -> Result<Vec<AuditView>> {

@@ -5,11 +5,16 @@ use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use rules::job::Outcome;
 use rules::{JobId, TaskId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 use wire::{Proof, StepRecord};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
+    #[default]
     Debug,
     Info,
     Warn,
@@ -17,6 +22,8 @@ pub enum Level {
 }
 
 impl Level {
+    pub const ALL: [Level; 4] = [Level::Debug, Level::Info, Level::Warn, Level::Error];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Level::Debug => "debug",
@@ -25,6 +32,26 @@ impl Level {
             Level::Error => "error",
         }
     }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Level::ALL.into_iter().find(|level| level.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is no level; there are debug, info, warn and error"))
+    }
+}
+
+/// Which lines of a job's log.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only those after the one with this id: a tail asks again with the last it has seen.
+    pub after: i64,
+    /// Only those that are at least so grave.
+    pub level: Level,
+    /// Only those of this stage.
+    pub stage: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -71,11 +98,14 @@ struct StepRow<'a> {
     step: &'a StepRecord,
 }
 
+/// A line about a task is of the task's stage, whether whoever writes it knows its name or not.
 const INSERT: &str = "
 INSERT INTO job_log (at, job_id, task_id, level, stage, message, metadata)
-SELECT r.at, r.job_id, r.task_id, r.level, r.stage, r.message, r.metadata
+SELECT r.at, r.job_id, r.task_id, r.level, coalesce(r.stage, s.name), r.message, r.metadata
 FROM json_to_recordset($1::json) AS r(at BIGINT, job_id BIGINT, task_id BIGINT, level TEXT, stage TEXT, message TEXT,
-     metadata TEXT)";
+     metadata TEXT)
+LEFT JOIN task t ON t.id = r.task_id
+LEFT JOIN stage s ON s.job_id = r.job_id AND s.position = t.stage";
 
 const INSERT_STEPS: &str = "
 INSERT INTO execution_step (at, task_id, fence, kind, command, exit_code, signal, stdout_tail, stderr_tail, duration_ms,

@@ -8,6 +8,7 @@ use rules::JobId;
 use server::api::jobs::JobDetail;
 use store::detail::LogView;
 use store::job::Job;
+use store::log::{self, Level};
 
 #[derive(clap::Args)]
 pub struct Target {
@@ -24,6 +25,12 @@ pub struct Logs {
     /// Go on printing what comes, until the job ends; with --json, a line for each
     #[arg(long, short)]
     follow: bool,
+    /// Only what is at least so grave: debug, info, warn, error
+    #[arg(long, value_name = "LEVEL", default_value = "debug", hide_default_value = true)]
+    level: Level,
+    /// Only what is about this stage
+    #[arg(long, value_name = "STAGE")]
+    stage: Option<String>,
 }
 
 /// Look at one job, cancel it or try it again
@@ -182,32 +189,35 @@ async fn steps(office: &Office, target: Target) -> anyhow::Result<()> {
 
 impl Logs {
     async fn run(self, office: &Office) -> anyhow::Result<Done> {
+        let filter = log::Filter { after: 0, level: self.level, stage: self.stage };
         if self.follow {
-            return super::watch::until_interrupted(follow(office, self.target)).await;
+            return super::watch::until_interrupted(follow(office, self.target, filter)).await;
         }
-        let logs = office.logs(self.target.job, 0).await?;
+        let logs = office.logs(self.target.job, &filter).await?;
         let now = office.now().await?;
-        output::listing(self.target.json, &logs, ["ago", "level", "message"], |log| {
-            [output::ago(log.at, now), log.level.clone(), log.message.clone()]
+        output::listing(self.target.json, &logs, ["ago", "level", "stage", "message"], |log| {
+            let stage = or_dash(log.stage.as_ref());
+            [output::ago(log.at, now), log.level.clone(), stage, log.message.clone()]
         })?;
         Ok(Done::Yes)
     }
 }
 
 /// Prints each line as it comes, until the job has ended.
-async fn follow(office: &Office, target: Target) -> anyhow::Result<Done> {
+async fn follow(office: &Office, target: Target, mut filter: log::Filter) -> anyhow::Result<Done> {
     let begun = office.job(target.job).await?.job.created_at;
-    let (mut bell, mut last) = (Bell::new(office, Some(target.job)).await, 0);
+    let mut bell = Bell::new(office, Some(target.job)).await;
     loop {
-        match tail(office, target.job, last).await {
+        match tail(office, target.job, &filter).await {
             Ok((logs, has_ended)) => {
                 for log in &logs {
-                    last = log.id;
+                    filter.after = log.id;
                     if target.json {
                         output::json(log)?;
                     } else {
                         let at = output::since(log.at, begun);
-                        output::line(&format!("{at:>10}  {:<5}  {}", log.level, log.message));
+                        let stage = or_dash(log.stage.as_ref());
+                        output::line(&format!("{at:>10}  {:<5}  {stage:<10}  {}", log.level, log.message));
                     }
                 }
                 if has_ended && logs.is_empty() {
@@ -222,10 +232,14 @@ async fn follow(office: &Office, target: Target) -> anyhow::Result<Done> {
     }
 }
 
-/// The lines after this one. What a job says last, it has said when it is seen to have ended.
-async fn tail(office: &Office, job: JobId, after: i64) -> Result<(Vec<LogView>, bool), office::Error> {
+/// The lines that are new. What a job says last, it has said when it is seen to have ended.
+async fn tail(
+    office: &Office,
+    job: JobId,
+    filter: &log::Filter,
+) -> Result<(Vec<LogView>, bool), office::Error> {
     let has_ended = office.job(job).await?.job.state.is_final();
-    Ok((office.logs(job, after).await?, has_ended))
+    Ok((office.logs(job, filter).await?, has_ended))
 }
 
 async fn audit(office: &Office, target: Target) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use store::detail::{AuditView, ExecutionView, LogView, StepView, TaskView};
 use store::job::{Filter, Job};
+use store::log;
 use store::submit::{NewJob, Submitted};
 use store::why::Why;
 
@@ -56,16 +57,20 @@ impl Office {
     listing!(steps, steps_of_job, StepView);
     listing!(audit, audit_of_job, AuditView);
 
-    /// Log lines after the one with this id.
-    pub async fn logs(&self, job: JobId, after: i64) -> Result<Vec<LogView>> {
+    /// Lines of its log, oldest first.
+    pub async fn logs(&self, job: JobId, filter: &log::Filter) -> Result<Vec<LogView>> {
         match self {
             Office::Database(here) => {
                 here.store.job(job).await?;
-                Ok(here.store.logs_of_job(job, after).await?)
+                Ok(here.store.logs_of_job(job, filter).await?)
             }
             Office::Server(there) => {
-                let after = [("after", Some(after.to_string()))];
-                Ok(there.get(["jobs", &job.to_string(), "logs"], &after).await?)
+                let query = [
+                    ("after", Some(filter.after.to_string())),
+                    ("level", Some(filter.level.as_str().into())),
+                    ("stage", filter.stage.clone()),
+                ];
+                Ok(there.get(["jobs", &job.to_string(), "logs"], &query).await?)
             }
         }
     }

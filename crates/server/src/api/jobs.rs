@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use store::Store;
 use store::detail::{AuditView, ExecutionView, LogView, StageView, StepView, TaskView};
 use store::job::{Filter, Job};
+use store::log::{self, Level};
 use store::submit::{NewJob, Submitted};
 use store::why::Why;
 use utoipa::{IntoParams, ToSchema};
@@ -158,9 +159,14 @@ struct LogsQuery {
     /// Only lines after this one: the last `id` seen.
     #[param(minimum = 0)]
     after: Option<i64>,
+    /// Only lines that are at least so grave: `debug`, `info`, `warn`, `error`.
+    #[param(inline)]
+    level: Option<Level>,
+    /// Only lines of this stage: `encode`, `publish` …
+    stage: Option<String>,
 }
 
-/// Its log
+/// Its log, oldest first; to follow it, ask again with the last `id` seen
 #[utoipa::path(get, path = "/api/jobs/{id}/logs", tag = "jobs", params(("id" = i64, Path), LogsQuery), security(("admin" = [])),
     responses((status = 200, body = Vec<LogView>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn logs(
@@ -170,7 +176,9 @@ async fn logs(
     Query(query): Query<LogsQuery>,
 ) -> Result<Json<Vec<LogView>>> {
     app.store.job(id).await?;
-    Ok(Json(app.store.logs_of_job(id, query.after.unwrap_or(0)).await?))
+    let LogsQuery { after, level, stage } = query;
+    let filter = log::Filter { after: after.unwrap_or(0), level: level.unwrap_or_default(), stage };
+    Ok(Json(app.store.logs_of_job(id, &filter).await?))
 }
 
 /// Why it waits, or why it failed, in sentences

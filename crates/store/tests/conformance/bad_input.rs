@@ -185,7 +185,8 @@ async fn what_does_not_exist_is_not_found(world: &World) {
         assert!(matches!(world.store.stages_of_job(job).await, Err(Error::NotFound("job"))));
         assert!(matches!(world.store.audit_of_job(job).await, Err(Error::NotFound("job"))));
         assert!(world.tasks(job).await.is_empty() && world.executions(job).await.is_empty());
-        assert!(world.store.logs_of_job(job, i64::MIN).await.unwrap().is_empty());
+        let all = store::log::Filter { after: i64::MIN, ..Default::default() };
+        assert!(world.store.logs_of_job(job, &all).await.unwrap().is_empty());
     }
     assert_eq!(world.store.retry(&[TaskId(404)]).await.unwrap(), 0);
     assert_eq!(world.store.judge(&[TaskId(404)]).await.unwrap(), 0);

@@ -1,15 +1,16 @@
 //! The tables that grow for ever: append-only, and forgotten by age.
 
-use crate::shop::simple;
+use crate::shop::{planned, simple};
 use crate::world::{DAWN, World};
 use rules::Millis;
-use store::log::{Level, NewLog};
+use store::log::{Filter, Level, NewLog};
 
 on_both_engines![
     the_database_refuses_to_change_the_audit,
     old_history_is_dropped_and_the_rest_stays,
     dropping_history_again_drops_nothing,
     logs_are_read_on_from_where_the_reader_was,
+    logs_are_chosen_by_gravity_and_stage,
 ];
 
 on_postgres_alone![
@@ -86,14 +87,46 @@ async fn logs_are_read_on_from_where_the_reader_was(world: &World) {
         metadata: Some(serde_json::json!({ "frame": 7 })),
     };
     world.store.log(&[log("one"), log("two")]).await.unwrap();
-    let seen = world.store.logs_of_job(job, 0).await.unwrap();
+    let seen = world.store.logs_of_job(job, &Filter::default()).await.unwrap();
 
     world.store.log(&[log("three")]).await.unwrap();
-    let more = world.store.logs_of_job(job, seen.last().unwrap().id).await.unwrap();
+    let after = Filter { after: seen.last().unwrap().id, ..Filter::default() };
+    let more = world.store.logs_of_job(job, &after).await.unwrap();
 
     let lines =
         |logs: &[store::detail::LogView]| logs.iter().map(|log| log.message.clone()).collect::<Vec<_>>();
     assert_eq!((lines(&seen), lines(&more)), (vec!["one".into(), "two".into()], vec!["three".into()]));
+}
+
+async fn logs_are_chosen_by_gravity_and_stage(world: &World) {
+    let worker = world.worker("noop").await;
+    let job = world.submit(planned()).await;
+    let lost = world.claim(worker).await;
+    world.fail(&lost, rules::failure::Kind::Transient).await;
+    let log = |level, stage: Option<&str>, message: &str| NewLog {
+        job,
+        task: None,
+        level,
+        stage: stage.map(Into::into),
+        message: message.into(),
+        metadata: None,
+    };
+    let about = Some("encode");
+    let lines = [log(Level::Debug, about, "d"), log(Level::Info, None, "i"), log(Level::Error, about, "e")];
+    world.store.log(&lines).await.unwrap();
+
+    let chosen = async |level, stage: Option<&str>| {
+        let filter = Filter { after: 0, level, stage: stage.map(Into::into) };
+        let found = world.store.logs_of_job(job, &filter).await.unwrap();
+        found.into_iter().map(|line| line.message).collect::<Vec<_>>()
+    };
+
+    assert_eq!(chosen(Level::Debug, about).await, ["d", "e"]);
+    assert_eq!(chosen(Level::Info, about).await, ["e"]);
+    assert_eq!(chosen(Level::Error, None).await, ["e"]);
+    assert_eq!(chosen(Level::Warn, Some("other")).await, [""; 0]);
+    let of_the_failed = chosen(Level::Warn, Some("plan")).await;
+    assert_eq!(of_the_failed.len(), 1, "a task's line is of its stage: {of_the_failed:?}");
 }
 
 const PARTITIONS: &str = "

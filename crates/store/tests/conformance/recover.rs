@@ -5,6 +5,7 @@ use crate::world::{HEARTBEAT, LEASE, OFFLINE, World};
 use rules::Millis;
 use rules::job::State;
 use rules::task::Name;
+use store::detail::LogView;
 use store::{Clock, Options, Store};
 use wire::Answer;
 
@@ -70,9 +71,10 @@ async fn a_recovery_leaves_a_diagnostic(world: &World) {
         "execution {}.1 of worker {worker} was given up: its lease had expired 1500 ms ago",
         task.proof.task
     );
-    let logs = world.store.logs_of_job(job, 0).await.unwrap();
-    let logs: Vec<_> = logs.iter().map(|log| (log.level.as_str(), log.message.as_str())).collect();
-    assert_eq!(logs, [("warn", told.as_str())]);
+    let logs = world.store.logs_of_job(job, &Default::default()).await.unwrap();
+    let line = |log: &LogView| (log.level.clone(), log.stage.clone().unwrap(), log.message.clone());
+    let logs: Vec<_> = logs.iter().map(line).collect();
+    assert_eq!(logs, [("warn".into(), "work".into(), told.clone())]);
     let execution = world.latest(task.proof.task).await;
     assert_eq!((execution.failure.as_deref(), execution.error), (Some("lease_expired"), Some(told)));
 }
