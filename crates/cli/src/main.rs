@@ -4,6 +4,7 @@
 
 mod bench;
 mod command;
+mod log;
 mod office;
 mod output;
 mod settings;
@@ -92,7 +93,7 @@ fn main() -> ExitCode {
 
 async fn run(program: Program) -> anyhow::Result<Done> {
     let settings = program.settings.with_file()?;
-    output::start_log(&settings, program.command.default_log());
+    log::start(&settings, program.command.default_log());
     match program.command {
         Command::Transcode(args) => args.run(&settings).await,
         Command::Plan(args) => args.run(&settings).await,

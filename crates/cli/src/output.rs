@@ -1,23 +1,7 @@
-//! What people and scripts see: tables, JSON, times, and the log.
+//! What people and scripts see: tables, JSON and times.
 
-use crate::settings::{LogFormat, Settings};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
-use tracing_subscriber::EnvFilter;
-
-/// Logs go to standard error; standard output is the answer.
-pub fn start_log(settings: &Settings, default: &str) {
-    let wanted = settings.log.clone().unwrap_or_else(|| default.into());
-    let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
-        eprintln!("vodmill: the log filter `{wanted}` cannot be read ({error}); using `info`");
-        EnvFilter::new("info")
-    });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match settings.log_format {
-        Some(LogFormat::Json) => log.json().flatten_event(true).init(),
-        _ => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-    }
-}
+use std::io::Write;
 
 /// Prints one value as JSON, on one line.
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {

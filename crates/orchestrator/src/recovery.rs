@@ -16,7 +16,9 @@ async fn recover(store: &Store) -> Result<Look> {
         let recovered = store.recover(BATCH).await?;
         for lost in &recovered {
             tracing::warn!(
+                job.id = %lost.execution.task.job(),
                 task.id = %lost.task,
+                execution.id = %lost.execution,
                 worker.id = %lost.worker,
                 "took back task {} from worker {}: its lease had expired; the task is {} now",
                 lost.task,
@@ -37,7 +39,7 @@ pub(crate) async fn stragglers(store: &Store, options: &Options) {
 
 async fn hedge(store: &Store) -> Result<Look> {
     for twin in store.hedge().await? {
-        tracing::info!(task.id = %twin, "began task {twin}, a second execution of a slow one");
+        tracing::info!(job.id = %twin.job(), task.id = %twin, "began task {twin}, a second execution of a slow one");
     }
     Ok(Look::Idle)
 }

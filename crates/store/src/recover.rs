@@ -9,7 +9,7 @@ use crate::moves::{Moves, Words};
 use crate::task::{self, Busy};
 use crate::wake::Topic;
 use rules::task::{Command, Name};
-use rules::{Millis, TaskId};
+use rules::{ExecutionId, Fence, Millis, TaskId};
 use serde_json::json;
 
 /// Scans what is open, which is as small as the fleet; an index on the expiry would make each renewal dearer.
@@ -24,6 +24,7 @@ const SERVER_STARTED: &str = "SELECT (extract(epoch FROM pg_postmaster_start_tim
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     pub task: TaskId,
+    pub execution: ExecutionId,
     pub worker: String,
     /// READY: it will be done again. ERROR: it had no attempt left.
     pub now: Name,
@@ -31,7 +32,7 @@ pub struct Recovered {
 
 impl Recovered {
     fn alert(&self, fence: i64) -> Alert {
-        let Recovered { task, worker, now } = self;
+        let Recovered { task, worker, now, .. } = self;
         Alert {
             kind: Kind::StaleJobRecovered,
             key: format!("{task}_{fence}"),
@@ -88,7 +89,8 @@ impl Store {
             if moves.make(&mut task, &Command::Recover, words).is_ok() {
                 logs.push(NewLog::of_task(task.id, Level::Warn, note));
                 let now = task.task.state.name();
-                let lost = Recovered { task: task.id, worker: execution.worker_id, now };
+                let id = ExecutionId { task: task.id, fence: Fence(execution.fence) };
+                let lost = Recovered { task: task.id, execution: id, worker: execution.worker_id, now };
                 alerts.push(lost.alert(execution.fence));
                 recovered.push(lost);
             }

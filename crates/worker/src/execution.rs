@@ -98,12 +98,12 @@ async fn succeed<D: Desk>(shared: &Shared<D>, running: &Running, outcome: Outcom
     let id = running.id();
     match report::commit(shared, running, outcome).await {
         Told::Taken => {
-            info!(execution.id = %id, "done: {id}");
+            info!("done: {id}");
             Fate::Done
         }
         Told::Refused(refusal) => lost(running, refusal),
         Told::Rejected(why) => {
-            error!(execution.id = %id, "the desk cannot take the result of {id}: {why}");
+            error!("the desk cannot take the result of {id}: {why}");
             fail(shared, running, Failed::transient(format!("the result was not accepted: {why}"))).await
         }
     }
@@ -112,15 +112,15 @@ async fn succeed<D: Desk>(shared: &Shared<D>, running: &Running, outcome: Outcom
 async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, failed: Failed) -> Fate {
     let (id, kind) = (running.id(), failed.kind);
     match kind {
-        Kind::Drained => info!(execution.id = %id, "giving back {id}"),
-        _ => warn!(execution.id = %id, failure = %kind, "failed: {id}: {failed}"),
+        Kind::Drained => info!("giving back {id}"),
+        _ => warn!(failure = %kind, "failed: {id}: {failed}"),
     }
     match report::fail(shared, running, failed).await {
         Told::Taken if kind == Kind::Drained => Fate::GivenBack,
         Told::Taken => Fate::Failed,
         Told::Refused(refusal) => lost(running, refusal),
         Told::Rejected(why) => {
-            error!(execution.id = %id, "the desk cannot take the failure of {id}: {why}");
+            error!("the desk cannot take the failure of {id}: {why}");
             Fate::Lost
         }
     }
@@ -128,7 +128,7 @@ async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, failed: Failed) ->
 
 fn lost(running: &Running, refusal: Refusal) -> Fate {
     let id = running.id();
-    warn!(execution.id = %id, "dropped {id}: {refusal}");
+    warn!("dropped {id}: {refusal}");
     Fate::Lost
 }
 

@@ -72,7 +72,7 @@ fn hear(running: &[Arc<Running>], answers: &[Answer]) {
     for (running, answer) in running.iter().zip(answers) {
         if let Answer::Refused(refusal) = answer {
             let id = running.id();
-            warn!(execution.id = %id, "ending {id}, its lease was not renewed: {refusal}");
+            running.span.in_scope(|| warn!("ending {id}, its lease was not renewed: {refusal}"));
             running.stop.stop((*refusal).into());
         }
     }

@@ -56,7 +56,7 @@ where
             Err(wire::Error::Rejected(why)) => return Told::Rejected(why),
             Err(wire::Error::Away(why)) => {
                 if pace.is_fresh() {
-                    warn!(execution.id = %id, "keeping the report of {id}, the desk is away: {why}");
+                    warn!("keeping the report of {id}, the desk is away: {why}");
                 }
                 sleep(pace.next()).await;
             }

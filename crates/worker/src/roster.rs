@@ -8,9 +8,10 @@ use std::time::Duration;
 use rules::ExecutionId;
 use rules::phase::{Phase, Trigger};
 use tokio::sync::watch;
+use tracing::{Span, error_span};
 use wire::{Assignment, Renewal};
 
-use crate::context::{Context, span};
+use crate::context::{self, Context};
 use crate::phase::{Cell, activity};
 use crate::stop::Stop;
 
@@ -23,13 +24,16 @@ pub(crate) struct Running {
     pub job: Assignment,
     pub context: Context,
     pub stop: Stop,
+    /// Names it, in every line of the log that is about it.
+    pub span: Span,
     cell: Mutex<Cell>,
 }
 
 impl Running {
     fn new(job: Assignment, context: Context) -> Self {
         let stop = context.ending().clone();
-        Running { job, context, stop, cell: Mutex::new(Cell::at(Phase::Claiming)) }
+        let span = span(&job);
+        Running { job, context, stop, span, cell: Mutex::new(Cell::at(Phase::Claiming)) }
     }
 
     pub fn id(&self) -> ExecutionId {
@@ -43,7 +47,7 @@ impl Running {
     /// How often to renew the lease, so that two renewals may fail before it ends. One granted for work that
     /// moves lasts no longer than that work may stand still.
     pub fn renewal_interval(&self) -> Duration {
-        let lease = span(self.job.lease_ms);
+        let lease = context::span(self.job.lease_ms);
         (lease.min(self.context.stall().unwrap_or(lease)) / 3).max(SHORTEST_INTERVAL)
     }
 
@@ -138,6 +142,17 @@ impl Drop for Seat {
         lock(&self.roster.running).remove(&self.running.id());
         self.roster.recount();
     }
+}
+
+/// Inside that of its worker. At the level of errors, for it must be there whatever is logged.
+fn span(job: &Assignment) -> Span {
+    error_span!(
+        "execution",
+        job.id = %job.job,
+        task.id = %job.proof.task,
+        execution.id = %execution_id(job),
+        stage = job.stage,
+    )
 }
 
 pub(crate) fn execution_id(job: &Assignment) -> ExecutionId {

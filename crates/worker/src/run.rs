@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{Instrument, error_span, info, warn};
 use wire::Desk;
 
 use crate::cycle::Cycle;
@@ -31,10 +31,16 @@ pub async fn run<D: Desk>(
     shutdown: Shutdown,
 ) -> Result<Summary, Error> {
     let shared = Arc::new(Shared::new(desk, handlers, options, shutdown.child()).await?);
+    // Names the worker, in every line of the log that is about it.
+    let span = error_span!("worker", worker.id = %shared.id);
+    lead(shared).instrument(span).await
+}
+
+async fn lead<D: Desk>(shared: Arc<Shared<D>>) -> Result<Summary, Error> {
     let mut beside = JoinSet::new();
-    beside.spawn(heartbeat::run(shared.clone()));
-    beside.spawn(renewal::run(shared.clone()));
-    beside.spawn(dismissal::run(shared.clone()));
+    beside.spawn(heartbeat::run(shared.clone()).in_current_span());
+    beside.spawn(renewal::run(shared.clone()).in_current_span());
+    beside.spawn(dismissal::run(shared.clone()).in_current_span());
     let mut slots = Slots::new(shared.clone());
 
     let ended = tokio::select! {
@@ -74,10 +80,10 @@ async fn leave<D: Desk>(shared: &Shared<D>, mut beside: JoinSet<()>) {
         beside.shutdown().await;
     }
     let summary = shared.tally.summary();
-    info!(worker.id = %shared.id, "leaving: {summary:?}");
+    info!("leaving: {summary:?}");
     if shared.registered.get().is_some() && !matches!(timeout(FAREWELL, shared.beat(true)).await, Ok(Ok(())))
     {
-        warn!(worker.id = %shared.id, "left without a word: the desk is away");
+        warn!("left without a word: the desk is away");
     }
 }
 

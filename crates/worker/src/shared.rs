@@ -106,7 +106,7 @@ impl<D: Desk> Shared<D> {
     pub async fn register(&self) -> Result<(), wire::Error> {
         self.ask(self.desk.register(&self.hello)).await?;
         let (id, name, able) = (self.id, &self.hello.name, &self.hello.capabilities);
-        info!(worker.id = %id, "registered {name} as {id}, able to do {able}");
+        info!("registered {name} as {id}, able to do {able}");
         self.is_forgotten.store(false, Ordering::Relaxed);
         let _ = self.registered.set(());
         Ok(())
@@ -121,9 +121,9 @@ impl<D: Desk> Shared<D> {
             return;
         }
         match status {
-            Status::Disabled => warn!(worker.id = %self.id, "disabled: taking nothing new"),
+            Status::Disabled => warn!("disabled: taking nothing new"),
             Status::Draining if !self.shutdown.is_draining() => {
-                info!(worker.id = %self.id, "asked to drain by the desk");
+                info!("asked to drain by the desk");
                 self.shutdown.drain();
             }
             Status::Active | Status::Idle | Status::Busy | Status::Draining | Status::Offline => {}

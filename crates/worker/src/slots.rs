@@ -6,7 +6,7 @@ use std::time::Duration;
 use rules::phase::Trigger;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{error, info, warn};
+use tracing::{Instrument, error, info, warn};
 use wire::{Assignment, Desk};
 
 use crate::context::Context;
@@ -57,15 +57,15 @@ impl<D: Desk> Slots<D> {
 
     /// Begins work that was leased at `began`, or a little later.
     pub fn start(&mut self, job: Assignment, began: Instant) {
-        let id = execution_id(&job);
-        info!(
-            task.id = %job.proof.task, execution.id = %id, job.id = %job.job, stage = job.stage,
-            "claimed task {} ({}, attempt {} of {})", job.proof.task, job.stage, job.attempt, job.max_attempts
-        );
-        let context = Context::new(&job, self.shared.workshop.folder(id), began);
+        let context = Context::new(&job, self.shared.workshop.folder(execution_id(&job)), began);
         let seat = self.shared.roster.seat(job, context);
+        let (span, job) = (seat.span.clone(), &seat.job);
+        span.in_scope(|| {
+            let (task, stage) = (job.proof.task, &job.stage);
+            info!("claimed task {task} ({stage}, attempt {} of {})", job.attempt, job.max_attempts);
+        });
         seat.step(Trigger::LeaseAcquired);
-        self.tasks.spawn(execution::carry_out(self.shared.clone(), seat));
+        self.tasks.spawn(execution::carry_out(self.shared.clone(), seat).instrument(span));
     }
 
     /// Lets the executions end, but not for ever: what is unfinished at the deadline, or when asked a second
@@ -98,7 +98,7 @@ impl<D: Desk> Slots<D> {
     async fn abandon(&mut self) {
         for running in self.shared.roster.running() {
             let id = running.id();
-            warn!(execution.id = %id, "abandoned {id}: the desk did not hear of its end");
+            running.span.in_scope(|| warn!("abandoned {id}: the desk did not hear of its end"));
             self.shared.tally.count(Fate::Lost);
         }
         self.tasks.shutdown().await;

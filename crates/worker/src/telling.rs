@@ -28,7 +28,7 @@ pub(crate) async fn tell<D: Desk>(shared: &Shared<D>, running: &Running) -> Infa
                     running.stop.stop(refusal.into());
                     return std::future::pending().await;
                 }
-                Err(error) => debug!(execution.id = %running.id(), "cannot tell how far it is: {error}"),
+                Err(error) => debug!("cannot tell how far it is: {error}"),
             }
         }
         sleep(EVERY).await;

@@ -174,6 +174,23 @@ impl House {
         self.world.is_healthy();
     }
 
+    /// A worker process that knows only the server's address and its key.
+    pub fn remote_worker(&self, name: &str, settings: &[(&str, &str)]) -> Remote {
+        let registered = self.post("/api/worker/register", json!({ "name": name }));
+        let (log, work) = (format!("{name}.log"), format!("work-{name}"));
+        let (log, work) = (self.world.folder.path().join(log), self.world.folder.path().join(work));
+        let mut program = self
+            .world
+            .vodmill(&["worker", "--server", &self.url(""), "--slots", "1"])
+            .env("VODMILL_WORKER_KEY", registered["api_key"].as_str().unwrap())
+            .env("VODMILL_WORK_FOLDER", work.to_str().unwrap())
+            .env("VODMILL_DATABASE_URL", "sqlite:/nowhere/at/all.db");
+        for (name, value) in settings {
+            program = program.env(name, value);
+        }
+        Remote { _process: program.start_logged(&log), log }
+    }
+
     /// A registered worker that this test plays itself.
     pub fn worker(&self, name: &str, capabilities: &[&str]) -> Hand<'_> {
         let registered = self.post("/api/worker/register", json!({ "name": name }));
@@ -187,6 +204,12 @@ impl House {
         good(hand.hello());
         hand
     }
+}
+
+/// A worker process; killed when dropped.
+pub struct Remote {
+    _process: Process,
+    pub log: PathBuf,
 }
 
 /// The encoder that works below this folder.

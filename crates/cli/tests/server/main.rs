@@ -9,6 +9,7 @@ mod elsewhere;
 mod fleet;
 mod home;
 mod house;
+mod logs;
 mod playback;
 mod protocol;
 mod seat;

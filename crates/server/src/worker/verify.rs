@@ -34,7 +34,7 @@ pub async fn keep(app: &App, said: &CompleteRequest) -> Result<()> {
 pub async fn discard(app: &App, execution: ExecutionId) {
     for folder in [app.data.incoming(execution), app.data.parts().folder(&execution.to_string())] {
         if let Err(error) = files::remove(&folder) {
-            tracing::warn!(execution.id = %execution, "cannot remove {}: {error}; the janitor will", folder.display());
+            tracing::warn!(job.id = %execution.task.job(), task.id = %execution.task, execution.id = %execution, "cannot remove {}: {error}; the janitor will", folder.display());
         }
     }
 }

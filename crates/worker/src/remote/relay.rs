@@ -19,6 +19,7 @@ use rand::RngCore;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{Instrument, Span};
 
 use super::{Source, range};
 
@@ -40,6 +41,8 @@ struct Shared {
     source: Arc<Source>,
     path: Arc<str>,
     ending: CancellationToken,
+    /// Of the execution that reads.
+    span: Span,
 }
 
 impl Relay {
@@ -48,7 +51,12 @@ impl Relay {
         let authority = listener.local_addr()?.to_string();
         let path = format!("/{}/source{}", unguessable(), extension(source.name()));
         let (source, ending) = (Arc::new(source), CancellationToken::new());
-        let shared = Shared { source: source.clone(), path: path.as_str().into(), ending: ending.clone() };
+        let shared = Shared {
+            source: source.clone(),
+            path: path.as_str().into(),
+            ending: ending.clone(),
+            span: Span::current(),
+        };
         let router = Router::new().fallback(serve).with_state(shared);
         let ended = ending.clone().cancelled_owned();
         tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(ended).await });
@@ -116,14 +124,16 @@ async fn serve(State(shared): State<Shared>, request: Request) -> Response {
 /// Fetched a little ahead, by a task that ends when nobody reads any more.
 fn body(shared: Shared, range: std::ops::Range<u64>) -> Body {
     let (to, mut chunks) = mpsc::channel(READ_AHEAD);
-    tokio::spawn(async move {
+    let span = shared.span.clone();
+    let bring = async move {
         let left = to.clone();
         tokio::select! {
             () = shared.source.bring(range, to) => {}
             () = left.closed() => {}
             () = shared.ending.cancelled() => {}
         }
-    });
+    };
+    tokio::spawn(bring.instrument(span));
     Body::from_stream(stream::poll_fn(move |cx| chunks.poll_recv(cx)))
 }
 
