@@ -5,6 +5,7 @@
 mod bench;
 mod command;
 mod log;
+mod metrics;
 mod office;
 mod output;
 mod settings;

@@ -173,6 +173,14 @@ settings! {
     #[arg(long, env = "VODMILL_SSE_MAX_LISTENERS", global = true, value_name = "N", hide_short_help = true)]
     sse_max_listeners: usize,
 
+    /// Where the metrics of a server or a worker can be read, at /metrics, by whoever can reach it. Default: nowhere
+    #[arg(long, env = "VODMILL_METRICS_LISTEN", global = true, value_name = "ADDRESS", hide_short_help = true)]
+    metrics_listen: String,
+
+    /// What one must know to read the metrics. Default: the admin's secret, or on metrics_listen nothing
+    #[arg(long, env = "VODMILL_METRICS_TOKEN", global = true, value_name = "TOKEN", hide_env_values = true, hide_short_help = true)]
+    metrics_token: String,
+
     /// What is logged: error, warn, info, debug, or a tracing filter. Default: info for workers, warn otherwise
     #[arg(long, env = "VODMILL_LOG", global = true, value_name = "FILTER", hide_short_help = true)]
     log: String,
@@ -277,6 +285,7 @@ impl Settings {
             )?,
             sse_retry: span(self.sse_reconnect_timeout, 1.0, "sse_reconnect_timeout", default.sse_retry)?,
             sse_listeners: self.sse_max_listeners.unwrap_or(default.sse_listeners),
+            metrics_token: crate::metrics::token(self)?,
             ..default
         })
     }

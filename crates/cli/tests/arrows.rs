@@ -6,15 +6,23 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-rules", &[]),
+    ("vodmill-telemetry", &[]),
     ("vodmill-wire", &["vodmill-rules"]),
-    ("vodmill-store", &["vodmill-rules", "vodmill-wire"]),
+    ("vodmill-store", &["vodmill-rules", "vodmill-telemetry", "vodmill-wire"]),
     ("vodmill-outbound", &[]),
     ("vodmill-orchestrator", &["vodmill-outbound", "vodmill-rules", "vodmill-store"]),
     ("vodmill-media", &[]),
     ("vodmill-files", &["vodmill-rules"]),
     (
         "vodmill-worker",
-        &["vodmill-files", "vodmill-media", "vodmill-outbound", "vodmill-rules", "vodmill-wire"],
+        &[
+            "vodmill-files",
+            "vodmill-media",
+            "vodmill-outbound",
+            "vodmill-rules",
+            "vodmill-telemetry",
+            "vodmill-wire",
+        ],
     ),
     (
         "vodmill-server",
@@ -24,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "vodmill-outbound",
             "vodmill-rules",
             "vodmill-store",
+            "vodmill-telemetry",
             "vodmill-wire",
             "vodmill-worker",
         ],
@@ -37,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "vodmill-rules",
             "vodmill-server",
             "vodmill-store",
+            "vodmill-telemetry",
             "vodmill-wire",
             "vodmill-worker",
         ],

@@ -3,6 +3,7 @@
 use crate::data::Data;
 use crate::events::{self, Hub};
 use crate::ingest::Ingest;
+use crate::metrics::{self, Metrics};
 use crate::secret::AdminSecret;
 use crate::{
     api, cors, drain, health, home, janitor, listen, openapi, playback, problem, request_id, watch, worker,
@@ -54,6 +55,8 @@ pub struct Options {
     pub sse_heartbeat: Duration,
     /// After how long a listener that was cut off comes back. Default 3 s.
     pub sse_retry: Duration,
+    /// Whoever knows it may read the metrics. Default: none, which leaves them to the admin.
+    pub metrics_token: Option<AdminSecret>,
 }
 
 impl Default for Options {
@@ -75,6 +78,7 @@ impl Default for Options {
             sse_listeners: 5000,
             sse_heartbeat: Duration::from_secs(20),
             sse_retry: Duration::from_secs(3),
+            metrics_token: None,
         }
     }
 }
@@ -90,6 +94,7 @@ pub struct App {
     /// Words of remote workers are gathered into few transactions.
     pub(crate) desk: Arc<StoreDesk>,
     pub(crate) events: Hub,
+    pub metrics: Metrics,
     /// Cancelled when the server is to end: long polls and streams end then.
     pub(crate) ending: CancellationToken,
 }
@@ -98,6 +103,7 @@ impl App {
     pub fn new(store: Store, data: Data, admin: AdminSecret, options: Options) -> Self {
         let options = Arc::new(options);
         App {
+            metrics: Metrics::of_server(store.clone(), data.root().into(), options.metrics_token.clone()),
             ingest: Ingest::new(store.clone(), data.clone(), options.clone()),
             desk: Arc::new(store.desk()),
             events: Hub::new(options.sse_listeners),
@@ -134,6 +140,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(worker::routes())
         .merge(health::routes())
         .merge(home::routes())
+        .merge(metrics::routes())
         .split_for_parts();
     api.merge(of_streamed);
     let limits = (
@@ -149,6 +156,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(openapi::routes(api))
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn(metrics::measure))
         .layer(CompressionLayer::new().gzip(true).compress_when(worth_compressing()))
         .layer(CatchPanicLayer::custom(broke_down))
         .layer(middleware::from_fn(cors::open))

@@ -3,6 +3,7 @@
 //! | who | files |
 //! | --- | --- |
 //! | anyone | `playback` (streams and the page that shows them), `health`, `openapi` |
+//! | Prometheus | [`metrics`] |
 //! | an admin | `api/` : videos, uploads, jobs, workers; `events`: what happens, live |
 //! | a worker | `worker/` : its desk, the source it reads, the outputs it brings |
 //!
@@ -25,6 +26,7 @@ mod home;
 mod ingest;
 mod janitor;
 mod listen;
+pub mod metrics;
 mod openapi;
 mod page;
 mod playback;

@@ -10,6 +10,12 @@ const SETTING: &str = "admin_secret_sha256";
 #[derive(Clone)]
 pub struct AdminSecret([u8; 32]);
 
+impl std::fmt::Debug for AdminSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AdminSecret(…)")
+    }
+}
+
 impl AdminSecret {
     /// A secret that was set by hand.
     pub fn given(secret: &str) -> Self {

@@ -13,6 +13,8 @@ use rules::task::Command;
 use rules::{Fence, JobId, Millis, TaskId, Token, WorkerId};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+use telemetry::metrics::{CLAIM_DURATION, TASK_WAIT};
 use wire::{Assignment, Proof};
 
 /// How many tasks one claim may take.
@@ -20,9 +22,10 @@ pub const MAX_BATCH: u32 = 1000;
 
 const WORK: &str = "
 SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.reads, s.timeout_ms, s.stall_ms,
-       s.expands IS NOT NULL AS has_inputs
+       s.expands IS NOT NULL AS has_inputs, j.priority
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT)
-JOIN stage s ON s.job_id = r.job_id AND s.position = r.position";
+JOIN stage s ON s.job_id = r.job_id AND s.position = r.position
+JOIN job j ON j.id = r.job_id";
 
 const INPUTS: &str = "
 SELECT i.task_id, i.input
@@ -46,12 +49,29 @@ struct WorkRow {
     timeout_ms: Option<i64>,
     stall_ms: Option<i64>,
     has_inputs: bool,
+    priority: i64,
+}
+
+/// What a claim came to.
+#[derive(Default)]
+struct Claimed {
+    assignments: Vec<Assignment>,
+    /// Which of their stages read others: what they read is fetched when the leases are safe.
+    reading: Vec<Reading>,
+    /// How long each of the tasks had been READY, and its priority.
+    waits: Vec<(i64, Millis)>,
 }
 
 impl Store {
     /// Leases up to `max` READY tasks to `worker`: priority 10 first, then of whoever has least running, then the oldest.
     pub async fn claim(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
-        let (mut assignments, reading) = again(|| self.claim_once(worker, max.min(MAX_BATCH))).await?;
+        let begun = Instant::now();
+        let Claimed { mut assignments, reading, waits } =
+            again(|| self.claim_once(worker, max.min(MAX_BATCH))).await?;
+        CLAIM_DURATION.observe([], begun.elapsed().as_secs_f64());
+        for (priority, waited) in waits {
+            TASK_WAIT.observe([&priority.to_string()], waited.0.max(0) as f64 / 1000.0);
+        }
         if !reading.is_empty() {
             let results = self.results(&reading).await?;
             for assignment in &mut assignments {
@@ -62,32 +82,34 @@ impl Store {
         Ok(assignments)
     }
 
-    /// Also returns which of the stages read others: what they read is fetched when the leases are safe.
-    async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<(Vec<Assignment>, Vec<Reading>)> {
+    async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<Claimed> {
         let mut tx = self.db.write(Step::Claim).await?;
         let queues = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
         let rows = queue::take(&mut tx, &queues, max.into(), self.options.max_running_per_user).await?;
         if rows.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok(Claimed::default());
         }
         let work = stages_of(&mut tx, &rows).await?;
         let inputs = inputs_of(&mut tx, &rows, &work).await?;
 
         let mut moves = Moves::new(tx.now());
-        let mut assignments = Vec::with_capacity(rows.len());
+        let (mut assignments, mut waits) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
         for row in rows {
+            let waited = tx.now() - Millis(row.queued_at.unwrap_or(tx.now().0));
             let mut loaded = Loaded::new(row, None)?;
             let Some(stage) = work.get(&key(&loaded.row)) else { continue };
             let token = Token(rand::random_range(1..i64::MAX));
             let claim = Command::Claim { worker, token, terms: self.terms(stage, tx.now()) };
             if moves.make(&mut loaded, &claim, Words::default()).is_ok() {
                 assignments.push(self.assignment(&loaded, token, stage, inputs.get(&loaded.id.0))?);
+                waits.push((stage.priority, waited));
             }
         }
         moves.save(&mut tx).await?;
         tx.commit().await?;
         let reading = work.values().map(WorkRow::reading).collect::<Result<Vec<_>>>()?;
-        Ok((assignments, reading.into_iter().filter(|stage| !stage.reads.is_empty()).collect()))
+        let reading = reading.into_iter().filter(|stage| !stage.reads.is_empty()).collect();
+        Ok(Claimed { assignments, reading, waits })
     }
 
     /// Whether a claim by `worker` would find anything now. Takes no lock.

@@ -183,7 +183,7 @@ impl Db {
     }
 
     fn tx(&self, inner: Inner, step: Option<Step>) -> Tx {
-        Tx { inner, step, now: Millis(0), keeps_statements: self.keeps_statements }
+        Tx { inner, step, now: Millis(0), keeps_statements: self.keeps_statements, told_later: Vec::new() }
     }
 
     async fn now(&self, tx: &mut Tx, begin: &'static str) -> Result<Millis> {
@@ -224,6 +224,7 @@ pub struct Tx {
     step: Option<Step>,
     now: Millis,
     keeps_statements: bool,
+    told_later: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 enum Inner {
@@ -253,7 +254,13 @@ impl Tx {
         if let Some(step) = &step {
             failpoint::reached(step, "after");
         }
+        self.told_later.into_iter().for_each(|tell| tell());
         Ok(())
+    }
+
+    /// Tells of something once it has truly happened: a transaction that is begun again tells once.
+    pub(crate) fn once_committed(&mut self, tell: impl FnOnce() + Send + 'static) {
+        self.told_later.push(Box::new(tell));
     }
 
     pub fn is_postgres(&self) -> bool {
@@ -470,6 +477,7 @@ pub async fn again<T, F: Future<Output = Result<T>>>(mut attempt: impl FnMut() -
             }
             Err(Error::Contention(source)) => {
                 tracing::debug!(%source, "transaction met another, beginning it again");
+                telemetry::metrics::TRANSACTION_RETRIES.count([]);
                 tokio::time::sleep(Duration::from_millis(rand::random_range(1..=wait))).await;
                 wait = (wait * 2).min(100);
             }

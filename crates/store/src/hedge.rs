@@ -17,6 +17,7 @@ use rules::placement::Capabilities;
 use rules::task::{Command, State};
 use rules::{JobId, Millis, TaskId};
 use std::collections::{HashMap, HashSet};
+use telemetry::metrics::TASK_HEDGES;
 
 /// The last of their stages: nothing of it waits, and none has a twin yet.
 const STRAGGLERS: &str = "
@@ -90,6 +91,7 @@ impl Store {
         for task in of {
             made.extend(again(|| self.make_twin(task)).await?);
         }
+        TASK_HEDGES.add([], made.len() as f64);
         if !made.is_empty() {
             self.wake.up(Topic::Ready);
         }

@@ -9,6 +9,7 @@ use rules::job::{Facts, Outcome, Phase, State, derive};
 use rules::{JobId, Millis, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
+use telemetry::metrics::{JOB_DURATION, JOBS_COMPLETED};
 
 /// What the orchestrator needs of a job; loading it locks it.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -64,7 +65,7 @@ UPDATE job SET outcome = r.outcome, error = r.reason,
     ended_at = CASE WHEN created_at > $1 THEN created_at ELSE $1 END, updated_at = $1, version = version + 1
 FROM json_to_recordset($2::json) AS r(job_id BIGINT, outcome TEXT, reason TEXT)
 WHERE id = r.job_id
-RETURNING id, version";
+RETURNING id, version, ended_at - created_at";
 
 #[derive(Serialize)]
 struct SavedOutcome<'a> {
@@ -90,8 +91,18 @@ pub(crate) async fn set_outcomes(tx: &mut Tx, endings: &[Ending]) -> Result<Hash
     }
     let rows: Vec<SavedOutcome> = endings.iter().map(SavedOutcome::new).collect();
     let now = tx.now();
-    let versions: Vec<(i64, i64)> = tx.query(SET_OUTCOMES).bind(now).rows(&rows).all().await?;
-    Ok(versions.into_iter().map(|(job, version)| (JobId(job), version)).collect())
+    let ended: Vec<(i64, i64, i64)> = tx.query(SET_OUTCOMES).bind(now).rows(&rows).all().await?;
+    let outcomes: HashMap<i64, Outcome> =
+        endings.iter().map(|ending| (ending.job.0, ending.outcome)).collect();
+    for &(job, _, took) in &ended {
+        if let Some(outcome) = outcomes.get(&job).map(|outcome| outcome.as_str()) {
+            tx.once_committed(move || {
+                JOBS_COMPLETED.count([outcome]);
+                JOB_DURATION.observe([outcome], took as f64 / 1000.0);
+            });
+        }
+    }
+    Ok(ended.into_iter().map(|(job, version, _)| (JobId(job), version)).collect())
 }
 
 /// Why the last execution of a task ended.

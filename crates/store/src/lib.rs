@@ -5,7 +5,7 @@
 //!
 //! | who | files |
 //! | --- | --- |
-//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`], [`event`] and [`running`] (live) |
+//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`], [`event`] and [`running`] (live), [`counts`] and [`census`] |
 //! | a worker | [`claim`] (with `results`), [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
 //! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`] and [`alert`], [`archive`], [`history`] |
 //!
@@ -23,6 +23,7 @@ pub mod bury;
 pub mod cancel;
 pub mod caption;
 pub mod catalogue;
+pub mod census;
 pub mod claim;
 pub mod counts;
 mod cursor;

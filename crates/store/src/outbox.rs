@@ -8,6 +8,7 @@ use rules::backoff::{Backoff, Jitter};
 use rules::{JobId, Millis};
 use serde::Serialize;
 use serde_json::Value;
+use telemetry::metrics::{MESSAGES_DELIVERED, MESSAGES_POSTPONED};
 
 /// Something to be told to the outside.
 pub(crate) struct Message {
@@ -133,7 +134,9 @@ impl Store {
     }
 
     pub async fn messages_delivered(&self, ids: &[i64]) -> Result<()> {
-        again(|| self.messages_delivered_once(ids)).await
+        again(|| self.messages_delivered_once(ids)).await?;
+        MESSAGES_DELIVERED.add([], ids.len() as f64);
+        Ok(())
     }
 
     async fn messages_delivered_once(&self, ids: &[i64]) -> Result<()> {
@@ -150,6 +153,7 @@ impl Store {
 
     /// Puts a message that could not be delivered back, for later.
     pub async fn postpone_message(&self, delivery: &Delivery, error: &str) -> Result<()> {
+        MESSAGES_POSTPONED.count([]);
         again(|| async {
             let mut tx = self.db.write(Step::Delivered).await?;
             let at = tx.now() + delay(delivery, Backoff::default());
@@ -167,6 +171,7 @@ impl Store {
         backoff: Backoff,
         patience: Millis,
     ) -> Result<bool> {
+        MESSAGES_POSTPONED.count([]);
         let delay = delay(delivery, backoff);
         again(|| async {
             let mut tx = self.db.write(Step::Delivered).await?;

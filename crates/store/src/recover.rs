@@ -9,8 +9,9 @@ use crate::moves::{Moves, Words};
 use crate::task::{self, Busy};
 use crate::wake::Topic;
 use rules::task::{Command, Name};
-use rules::{ExecutionId, Fence, Millis, TaskId};
+use rules::{ExecutionId, Fence, Millis, TaskId, failure};
 use serde_json::json;
+use telemetry::metrics::{EXECUTIONS_ENDED, LEASES_EXPIRED};
 
 /// Scans what is open, which is as small as the fleet; an index on the expiry would make each renewal dearer.
 const EXPIRED: &str = "
@@ -57,6 +58,8 @@ impl Store {
         }
         let found: Vec<TaskId> = found.into_iter().map(|(id,)| TaskId(id)).collect();
         let recovered = again(|| self.recover_once(&found)).await?;
+        LEASES_EXPIRED.add([], recovered.len() as f64);
+        EXECUTIONS_ENDED.add([failure::Kind::LeaseExpired.as_str()], recovered.len() as f64);
         if !recovered.is_empty() {
             self.wake.up(Topic::Ready);
             self.wake.up(Topic::Judge);

@@ -8,6 +8,7 @@ use crate::task::{self, Busy};
 use crate::wake::Topic;
 use rules::TaskId;
 use rules::task::Command;
+use telemetry::metrics::TASK_RETRIES;
 
 impl Store {
     /// Makes tasks READY again whose backoff is over; how many.
@@ -16,6 +17,7 @@ impl Store {
             return Ok(0);
         }
         let retried = again(|| self.retry_once(tasks)).await?;
+        TASK_RETRIES.add([], retried as f64);
         if retried > 0 {
             self.wake.up(Topic::Ready);
         }

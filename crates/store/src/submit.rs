@@ -17,6 +17,7 @@ use rules::{JobId, TaskId, VideoId};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use telemetry::metrics::JOBS_CREATED;
 
 /// A job to be done.
 #[derive(Debug, Clone)]
@@ -103,6 +104,8 @@ impl Store {
     pub async fn submit_all(&self, jobs: &[NewJob]) -> Result<Vec<Submitted>> {
         let checked = jobs.iter().map(Checked::new).collect::<Result<Vec<_>>>()?;
         let submitted = again(|| self.submit_once(&checked)).await?;
+        let new = submitted.iter().filter(|one| matches!(one, Submitted::New(_)));
+        JOBS_CREATED.add([], new.count() as f64);
         self.wake.up(Topic::Ready);
         self.wake.up(Topic::Deliver); // A job of no tasks has ended.
         Ok(submitted)
@@ -130,6 +133,7 @@ impl Store {
             Ok((video, submitted[0].id()))
         });
         let made = made.await?;
+        JOBS_CREATED.count([]);
         self.wake.up(Topic::Ready);
         self.wake.up(Topic::Settle);
         Ok(made)

@@ -15,6 +15,7 @@ use rules::backoff::{Backoff, Jitter};
 use rules::task::{Command, Refusal};
 use rules::{JobId, TaskId, failure};
 use std::collections::HashMap;
+use telemetry::metrics::{EXECUTIONS_ENDED, WORDS_REFUSED};
 use wire::{Answer, Commit, Failure, Progress, Proof, Renewal};
 
 /// Messages of failures longer than this are cut.
@@ -23,7 +24,9 @@ const MAX_MESSAGE: usize = 8 * 1024;
 impl Store {
     /// Extends leases of work that moves; also one that has expired and was not reclaimed yet.
     pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Answer>> {
-        again(|| self.renew_once(renewals)).await
+        let answers = again(|| self.renew_once(renewals)).await?;
+        count_refused("renew", &answers);
+        Ok(answers)
     }
 
     async fn renew_once(&self, renewals: &[Renewal]) -> Result<Vec<Answer>> {
@@ -42,7 +45,9 @@ impl Store {
 
     /// Records that work has begun and how far it is; extends the lease.
     pub async fn progress(&self, reports: &[Progress]) -> Result<Vec<Answer>> {
-        again(|| self.progress_once(reports)).await
+        let answers = again(|| self.progress_once(reports)).await?;
+        count_refused("progress", &answers);
+        Ok(answers)
     }
 
     async fn progress_once(&self, reports: &[Progress]) -> Result<Vec<Answer>> {
@@ -68,6 +73,9 @@ impl Store {
     /// same transaction.
     pub async fn commit(&self, commits: &[Commit]) -> Result<Vec<Answer>> {
         let (answers, has_effects) = again(|| self.commit_once(commits)).await?;
+        count_refused("commit", &answers);
+        let accepted = answers.iter().filter(|answer| **answer == Answer::Accepted).count();
+        EXECUTIONS_ENDED.add(["committed"], accepted as f64);
         self.wake.up(Topic::Settle);
         if has_effects {
             self.wake.up(Topic::Deliver);
@@ -107,6 +115,10 @@ impl Store {
     /// Ends executions that did not succeed.
     pub async fn fail(&self, failures: &[Failure]) -> Result<Vec<Answer>> {
         let answers = again(|| self.fail_once(failures)).await?;
+        count_refused("fail", &answers);
+        for (failure, _) in failures.iter().zip(&answers).filter(|(_, answer)| **answer == Answer::Accepted) {
+            EXECUTIONS_ENDED.count([failure.kind.as_str()]);
+        }
         self.wake.up(Topic::Judge);
         Ok(answers)
     }
@@ -148,6 +160,11 @@ impl Store {
     fn renewal(&self, proof: Proof, progress: i64) -> Command {
         Command::Renew { token: proof.token, progress, length: self.options.lease }
     }
+}
+
+fn count_refused(word: &'static str, answers: &[Answer]) {
+    let refused = answers.iter().filter(|answer| matches!(answer, Answer::Refused(_))).count();
+    WORDS_REFUSED.add([word], refused as f64);
 }
 
 async fn lock(tx: &mut Tx, proofs: impl Iterator<Item = Proof>) -> Result<HashMap<TaskId, Loaded>> {

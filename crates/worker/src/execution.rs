@@ -12,6 +12,7 @@ use rules::failure::Kind;
 use rules::lease::Ended;
 use rules::phase::Trigger;
 use rules::task::Refusal;
+use telemetry::metrics::{EXECUTION_BYTES, EXECUTION_CPU, EXECUTION_DURATION};
 use tracing::{error, info, warn};
 use wire::Desk;
 
@@ -37,6 +38,17 @@ pub(crate) async fn carry_out<D: Desk>(shared: Arc<Shared<D>>, seat: Seat) {
     let fate = conclude(&shared, &seat, ended).await;
     seat.step(Trigger::Reported);
     shared.tally.count(fate);
+    measure(&seat, fate);
+}
+
+fn measure(running: &Running, fate: Fate) {
+    let (kind, usage) = (running.job.kind.as_str(), running.context.recorded().0);
+    // Rates of failures are read beside those of successes.
+    [Fate::Done, Fate::Failed].into_iter().for_each(|fate| EXECUTION_DURATION.expect([kind, fate.as_str()]));
+    EXECUTION_DURATION.observe([kind, fate.as_str()], running.context.began().elapsed().as_secs_f64());
+    EXECUTION_CPU.add([kind], usage.cpu_ms as f64 / 1000.0);
+    EXECUTION_BYTES.add(["in"], usage.bytes_in as f64);
+    EXECUTION_BYTES.add(["out"], usage.bytes_out as f64);
 }
 
 async fn work<D: Desk>(shared: &Shared<D>, running: &Running) -> Result<Outcome, Failed> {

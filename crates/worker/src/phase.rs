@@ -1,6 +1,7 @@
 //! Where a loop or a slot stands in document 004. Every move goes through [`rules::phase::next`].
 
 use rules::phase::{Phase, Trigger, next};
+use telemetry::metrics::PHASES_ENTERED;
 use tracing::error;
 
 #[derive(Debug)]
@@ -23,6 +24,7 @@ impl Cell {
             debug_assert!(false, "{refusal}");
             Phase::ErrorWait
         });
+        PHASES_ENTERED.count([self.0.as_str()]);
     }
 }
 

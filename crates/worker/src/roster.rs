@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rules::ExecutionId;
 use rules::phase::{Phase, Trigger};
+use telemetry::metrics::SLOTS_TAKEN;
 use tokio::sync::watch;
 use tracing::{Span, error_span};
 use wire::{Assignment, Renewal};
@@ -118,6 +119,7 @@ impl Roster {
         self.count.send_if_modified(|known| {
             // Counted in here, where one recount waits for another: the last word is the latest.
             let count = u32::try_from(lock(&self.running).len()).unwrap_or(u32::MAX);
+            SLOTS_TAKEN.set([], count.into());
             std::mem::replace(known, count) != count
         });
     }

@@ -6,6 +6,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use telemetry::metrics::SLOTS;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{Instrument, error_span, info, warn};
@@ -31,6 +32,7 @@ pub async fn run<D: Desk>(
     shutdown: Shutdown,
 ) -> Result<Summary, Error> {
     let shared = Arc::new(Shared::new(desk, handlers, options, shutdown.child()).await?);
+    SLOTS.set([], shared.options.slots.get().into());
     // Names the worker, in every line of the log that is about it.
     let span = error_span!("worker", worker.id = %shared.id);
     lead(shared).instrument(span).await

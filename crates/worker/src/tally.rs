@@ -11,6 +11,17 @@ pub(crate) enum Fate {
     Lost,
 }
 
+impl Fate {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Fate::Done => "done",
+            Fate::Failed => "failed",
+            Fate::GivenBack => "given_back",
+            Fate::Lost => "lost",
+        }
+    }
+}
+
 /// What a worker has done in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {

@@ -1,8 +1,8 @@
 //! `vodmill serve`: one process gives a self-hoster everything; several of them lead a fleet.
 
 use super::worker::processors;
-use crate::Done;
 use crate::settings::{Settings, Usage, duration};
+use crate::{Done, metrics};
 use anyhow::Context;
 use rules::placement::Capabilities;
 use server::{AdminSecret, App, Data};
@@ -49,6 +49,7 @@ impl Args {
         let address = settings.listen.as_deref().unwrap_or("127.0.0.1:8080");
         let listener =
             TcpListener::bind(address).await.with_context(|| Usage(format!("cannot listen on {address}")))?;
+        let _shown = metrics::show(settings, app.metrics.clone()).await?;
         let shutdown = Shutdown::on_signals()?;
         eprintln!("vodmill: listening on http://{}", listener.local_addr()?);
 

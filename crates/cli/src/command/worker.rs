@@ -1,8 +1,9 @@
 mod remote;
 
-use crate::Done;
 use crate::settings::{Settings, Usage, duration};
+use crate::{Done, metrics};
 use rules::placement::Capabilities;
+use server::metrics::Metrics;
 use std::num::NonZeroU32;
 use std::time::Duration;
 use store::Store;
@@ -55,6 +56,8 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        let shown = Metrics::of_worker(settings.work_folder(), metrics::token(settings)?);
+        let _shown = metrics::show(settings, shown).await?;
         if let Some(address) = settings.server()? {
             self.suits_a_server()?;
             let options = self.options(settings)?;

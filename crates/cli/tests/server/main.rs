@@ -10,7 +10,9 @@ mod fleet;
 mod home;
 mod house;
 mod logs;
+mod metrics;
 mod playback;
+mod prometheus;
 mod protocol;
 mod seat;
 #[path = "../support/mod.rs"]

@@ -2,6 +2,7 @@
 
 use super::frame::Frame;
 use std::sync::Arc;
+use telemetry::metrics::EVENT_LISTENERS;
 use tokio::sync::{Semaphore, SemaphorePermit, broadcast, watch};
 
 /// How many frames a listener may be behind before it is caught up from the database.
@@ -44,6 +45,7 @@ impl Hub {
         let taken = self.0.house.send_if_modified(|house| {
             let is_free = house.listeners < self.0.seats;
             house.listeners += usize::from(is_free);
+            EVENT_LISTENERS.set([], house.listeners as f64);
             is_free
         });
         taken.then(|| Seat(self.clone()))
@@ -90,6 +92,9 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.0.house.send_modify(|house| house.listeners -= 1);
+        self.0.0.house.send_modify(|house| {
+            house.listeners -= 1;
+            EVENT_LISTENERS.set([], house.listeners as f64);
+        });
     }
 }

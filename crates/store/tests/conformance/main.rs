@@ -58,6 +58,7 @@ mod archive;
 mod bad_input;
 mod bury;
 mod cancel;
+mod census;
 mod claim;
 mod clock;
 mod contention;

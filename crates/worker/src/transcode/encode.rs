@@ -8,6 +8,8 @@ use media::manifest::Track;
 use media::mp4::{self, Cut, cut};
 use media::plan::{Picture, Piece, Plan};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
+use telemetry::metrics::ENCODE_SPEED;
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
@@ -19,7 +21,10 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         };
         let argv = command::encode(&plan, picture, video, &piece, input.argument());
         let measure = Measure { read: media::progress::frame, whole: piece.chunk.frames() };
+        let begun = Instant::now();
         input.unchanged(work.succeed("encode", argv, Some(measure)).await)?;
+        let seconds = piece.chunk.frames() as f64 / picture.manner.rate.to_f64();
+        ENCODE_SPEED.observe([piece.codec.as_str()], seconds / begun.elapsed().as_secs_f64());
 
         work.context.set_step("cut");
         let folder = work.context.folder().await?.to_owned();

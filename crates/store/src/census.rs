@@ -1,0 +1,111 @@
+//! How much waits, runs and works in the whole system: what the metrics of every server tell alike.
+
+use crate::Store;
+use crate::error::Result;
+use rules::Millis;
+
+/// How many workers are told apart by their load.
+const MAX_LOADS: i64 = 500;
+
+#[derive(Debug, Clone, Default)]
+pub struct Census {
+    pub tasks: Vec<Tasks>,
+    pub jobs: Jobs,
+    pub workers: Vec<Workers>,
+    pub loads: Vec<Load>,
+    pub outbox: Outbox,
+    /// Leases that are over and have not been taken back. More than a few, for long, and nobody does.
+    pub overdue_leases: i64,
+    /// By the database's clock.
+    pub at: Millis,
+}
+
+/// Tasks that wait, run, or have failed and will be looked at again.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Tasks {
+    /// `READY`, `RUNNING` or `ERROR`.
+    pub state: String,
+    pub priority: i64,
+    pub count: i64,
+    /// When the oldest of them came into this state; of those in `ERROR`, when the first is due.
+    pub since: i64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
+pub struct Jobs {
+    pub open: i64,
+    /// Those of which something runs.
+    pub in_progress: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Workers {
+    pub status: String,
+    pub count: i64,
+    pub slots: i64,
+    pub running: i64,
+}
+
+/// How busy one worker says it is.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Load {
+    pub id: String,
+    pub name: String,
+    pub slots: i64,
+    pub running: i64,
+}
+
+/// Effects and alerts on their way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
+pub struct Outbox {
+    pub count: i64,
+    pub since: Option<i64>,
+}
+
+/// Each part by its index: what is done or not yet released is not looked at, however much there is.
+const TASKS: &str = "
+SELECT 'READY' AS state, priority, count(*) AS count, min(queued_at) AS since
+FROM task WHERE queued_at IS NOT NULL GROUP BY priority
+UNION ALL
+SELECT 'ERROR' AS state, priority, count(*) AS count, min(due_at) AS since
+FROM task WHERE due_at IS NOT NULL GROUP BY priority
+UNION ALL
+SELECT 'RUNNING' AS state, t.priority, count(*) AS count, min(e.leased_at) AS since
+FROM execution e JOIN task t ON t.id = e.task_id
+WHERE e.finished_at IS NULL AND e.status IN ('LEASED', 'IN_PROGRESS') GROUP BY t.priority";
+
+const JOBS: &str = "
+SELECT (SELECT count(*) FROM job WHERE outcome IS NULL) AS open,
+       (SELECT count(DISTINCT task_id / 1048576) FROM execution WHERE finished_at IS NULL) AS in_progress";
+
+const WORKERS: &str = "
+SELECT status, count(*) AS count, CAST(sum(slots) AS BIGINT) AS slots, CAST(sum(running) AS BIGINT) AS running
+FROM worker GROUP BY status";
+
+const LOADS: &str = "
+SELECT id, name, slots, running FROM worker
+WHERE status NOT IN ('offline', 'disabled')
+ORDER BY id LIMIT $1";
+
+const OUTBOX: &str =
+    "SELECT count(*) AS count, min(created_at) AS since FROM outbox WHERE delivered_at IS NULL";
+
+const OVERDUE: &str = "
+SELECT count(*) FROM execution
+WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS') AND lease_expires_at <= $1";
+
+impl Store {
+    pub async fn census(&self) -> Result<Census> {
+        let mut tx = self.db.look().await?;
+        let at = tx.now();
+        Ok(Census {
+            tasks: tx.query(TASKS).all().await?,
+            jobs: tx.query(JOBS).one().await?,
+            workers: tx.query(WORKERS).all().await?,
+            loads: tx.query(LOADS).bind(MAX_LOADS).all().await?,
+            outbox: tx.query(OUTBOX).one().await?,
+            overdue_leases: tx.query(OVERDUE).bind(at).one::<(i64,)>().await?.0,
+            at,
+        })
+    }
+}
