@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode scaling chaos chaos-fleet contract model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode scaling chaos chaos-fleet contract check-deploy model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -62,6 +62,10 @@ contract: ## Ask the API everything its OpenAPI document allows, and more, for m
 	@scripts/install-missing test
 	@VODMILL_CONTRACT_PHASES=examples,coverage,fuzzing,stateful scripts/with-services \
 	  cargo test -p vodmill --test server --locked -- contract --nocapture
+
+check-deploy: ## Check the files in deploy/: units, container, compose, Kubernetes, alerts
+	@scripts/install-missing deploy
+	@scripts/check-deploy
 
 model: ## Walk larger worlds than `make test` does: millions of states, minutes
 	@scripts/install-missing build

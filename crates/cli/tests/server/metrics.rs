@@ -88,8 +88,11 @@ fn prometheus_answers_every_query_of_the_dashboard_and_of_the_alerts() {
     for alert in alerts {
         assert_eq!(alert["health"], "ok", "{alert}");
         let measured = compared(alert["query"].as_str().unwrap());
-        until(&format!("{} could fire: {measured}", alert["name"]), || !prometheus.query(&measured).is_empty());
+        until(&format!("{} could fire: {measured}", alert["name"]), || {
+            !prometheus.query(&measured).is_empty()
+        });
     }
+    assert!(!prometheus.query(&query_of_the_autoscaler()).is_empty());
     for job in ports {
         let text = house.client.get(format!("http://127.0.0.1:{}/metrics", job.1)).send().unwrap();
         promtool(&["check", "metrics"], &text.text().unwrap());
@@ -130,6 +133,11 @@ fn queries_of_the_dashboard() -> Vec<String> {
         targets.map(|target| target["expr"].as_str().unwrap().replace("$__rate_interval", "10m")).collect();
     assert!(queries.len() > 30, "{}", queries.len());
     queries
+}
+
+fn query_of_the_autoscaler() -> String {
+    let text = std::fs::read_to_string(deploy("kubernetes/keda.yaml")).unwrap();
+    text.lines().find_map(|line| line.trim().strip_prefix("query: ")).unwrap().to_owned()
 }
 
 /// Where the metrics of the process with this log are.
