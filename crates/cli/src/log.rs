@@ -4,29 +4,40 @@
 //! line about an execution names them all, wherever in the code it is written.
 
 use crate::settings::{LogFormat, Settings};
+use crate::trace::Traces;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::io::IsTerminal;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Standard output is the answer.
-pub fn start(settings: &Settings, default: &str) {
+pub fn start(settings: &Settings, default: &str, traces: &Traces) {
     let wanted = settings.log.clone().unwrap_or_else(|| default.into());
     let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
         eprintln!("vodmill: the log filter `{wanted}` cannot be read ({error}); using `info`");
         EnvFilter::new("info")
     });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match settings.log_format {
-        Some(LogFormat::Json) => log.fmt_fields(JsonFields::new()).event_format(Json).init(),
-        _ => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-    }
+    // Spans of traces say the same as the others, and more than a line needs.
+    let filter = match format!("{}=off", telemetry::trace::TARGET).parse() {
+        Ok(none) => filter.add_directive(none),
+        Err(_) => filter,
+    };
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = match settings.log_format {
+        Some(LogFormat::Json) => {
+            log.fmt_fields(JsonFields::new()).event_format(Json).with_filter(filter).boxed()
+        }
+        _ => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).with_filter(filter).boxed(),
+    };
+    tracing_subscriber::registry().with(log).with(traces.layer()).init();
 }
 
 /// One object a line, with everything at its top: what is said, its fields, and those of the spans around it.

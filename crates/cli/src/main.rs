@@ -9,10 +9,13 @@ mod metrics;
 mod office;
 mod output;
 mod settings;
+mod trace;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 use settings::Settings;
 use std::process::ExitCode;
+use trace::Traces;
 
 /// Crash-safe video transcoding, on one machine or a fleet.
 ///
@@ -65,6 +68,16 @@ impl Command {
             _ => "warn,worker=info,orchestrator=info,server=info",
         }
     }
+
+    /// What it is called in traces, if it has a part in any.
+    fn traced_as(&self) -> Option<&'static str> {
+        match self {
+            Command::Serve(_) => Some("vodmill-server"),
+            Command::Worker(_) => Some("vodmill-worker"),
+            Command::Submit(_) | Command::Transcode(_) => Some("vodmill"),
+            _ => None,
+        }
+    }
 }
 
 /// What a command comes to, short of an error.
@@ -80,22 +93,28 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "guard") {
         worker::guard::run(std::env::args_os().skip(2));
     }
-    let program = Program::parse();
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => match runtime.block_on(run(program)) {
-            Ok(Done::Yes) => ExitCode::SUCCESS,
-            Ok(Done::No) => ExitCode::from(1),
-            Ok(Done::Interrupted) => ExitCode::from(130),
-            Err(error) => complain(&error),
-        },
-        Err(error) => complain(&anyhow::Error::new(error).context("cannot start")),
+    match start(Program::parse()) {
+        Ok(Done::Yes) => ExitCode::SUCCESS,
+        Ok(Done::No) => ExitCode::from(1),
+        Ok(Done::Interrupted) => ExitCode::from(130),
+        Err(error) => complain(&error),
     }
 }
 
-async fn run(program: Program) -> anyhow::Result<Done> {
+fn start(program: Program) -> anyhow::Result<Done> {
     let settings = program.settings.with_file()?;
-    log::start(&settings, program.command.default_log());
-    match program.command {
+    // Outlives the runtime: the last spans are sent when nothing runs any more.
+    let traces = match program.command.traced_as() {
+        Some(service) => Traces::start(&settings, service)?,
+        None => Traces::default(),
+    };
+    log::start(&settings, program.command.default_log(), &traces);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("cannot start")?.block_on(run(program.command, settings))
+}
+
+async fn run(command: Command, settings: Settings) -> anyhow::Result<Done> {
+    match command {
         Command::Transcode(args) => args.run(&settings).await,
         Command::Plan(args) => args.run(&settings).await,
         Command::Check(args) => args.run(&settings).await,

@@ -181,6 +181,10 @@ settings! {
     #[arg(long, env = "VODMILL_METRICS_TOKEN", global = true, value_name = "TOKEN", hide_env_values = true, hide_short_help = true)]
     metrics_token: String,
 
+    /// The OpenTelemetry collector that traces are sent to (OTLP over HTTP). Default: none, or OTEL_EXPORTER_OTLP_ENDPOINT
+    #[arg(long, env = "VODMILL_OTLP_ENDPOINT", global = true, value_name = "URL", hide_short_help = true)]
+    otlp_endpoint: String,
+
     /// What is logged: error, warn, info, debug, or a tracing filter. Default: info for workers, warn otherwise
     #[arg(long, env = "VODMILL_LOG", global = true, value_name = "FILTER", hide_short_help = true)]
     log: String,

@@ -6,7 +6,7 @@ use crate::ingest::Ingest;
 use crate::metrics::{self, Metrics};
 use crate::secret::AdminSecret;
 use crate::{
-    api, cors, drain, health, home, janitor, listen, openapi, playback, problem, request_id, watch, worker,
+    api, cors, drain, health, home, janitor, listen, openapi, playback, problem, request_id, trace, watch, worker,
 };
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -157,6 +157,7 @@ pub(crate) fn router(app: App) -> Router {
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(metrics::measure))
+        .layer(middleware::from_fn(trace::follow))
         .layer(CompressionLayer::new().gzip(true).compress_when(worth_compressing()))
         .layer(CatchPanicLayer::custom(broke_down))
         .layer(middleware::from_fn(cors::open))

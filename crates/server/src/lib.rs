@@ -34,6 +34,7 @@ mod problem;
 mod ranged;
 mod request_id;
 mod secret;
+mod trace;
 mod watch;
 mod worker;
 

@@ -22,7 +22,7 @@ pub const MAX_BATCH: u32 = 1000;
 
 const WORK: &str = "
 SELECT s.job_id, s.position, s.name, s.kind, s.payload, s.reads, s.timeout_ms, s.stall_ms,
-       s.expands IS NOT NULL AS has_inputs, j.priority
+       s.expands IS NOT NULL AS has_inputs, j.priority, j.traceparent
 FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT)
 JOIN stage s ON s.job_id = r.job_id AND s.position = r.position
 JOIN job j ON j.id = r.job_id";
@@ -50,6 +50,7 @@ struct WorkRow {
     stall_ms: Option<i64>,
     has_inputs: bool,
     priority: i64,
+    traceparent: Option<String>,
 }
 
 /// What a claim came to.
@@ -149,6 +150,7 @@ impl Store {
             lease_ms: self.options.lease.0,
             timeout_ms: stage.timeout_ms,
             stall_ms: stage.stall_ms,
+            traceparent: stage.traceparent.clone(),
         })
     }
 }

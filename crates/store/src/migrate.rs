@@ -20,7 +20,7 @@ macro_rules! migrations {
 }
 
 // A version is its place in this list, from 1.
-migrations!["0001_core", "0002_server", "0003_session", "0004_owner"];
+migrations!["0001_core", "0002_server", "0003_session", "0004_owner", "0005_trace"];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;
 

@@ -18,6 +18,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use telemetry::metrics::JOBS_CREATED;
+use telemetry::trace;
+use tracing::{Instrument, Span, info_span};
 
 /// A job to be done.
 #[derive(Debug, Clone)]
@@ -45,8 +47,8 @@ impl Submitted {
 
 const INSERT: &str = "
 INSERT INTO job (video_id, user_id, name, priority, spec, idempotency_key, spec_hash, max_attempts,
-                 backoff_initial_ms, backoff_max_ms, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)
+                 backoff_initial_ms, backoff_max_ms, created_at, updated_at, traceparent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12)
 ON CONFLICT (user_id, idempotency_key) DO NOTHING
 RETURNING id";
 
@@ -103,7 +105,7 @@ impl Store {
     /// Adds several jobs at once: all of them, or none.
     pub async fn submit_all(&self, jobs: &[NewJob]) -> Result<Vec<Submitted>> {
         let checked = jobs.iter().map(Checked::new).collect::<Result<Vec<_>>>()?;
-        let submitted = again(|| self.submit_once(&checked)).await?;
+        let submitted = again(|| self.submit_once(&checked)).instrument(span()).await?;
         let new = submitted.iter().filter(|one| matches!(one, Submitted::New(_)));
         JOBS_CREATED.add([], new.count() as f64);
         self.wake.up(Topic::Ready);
@@ -132,7 +134,7 @@ impl Store {
             tx.commit().await?;
             Ok((video, submitted[0].id()))
         });
-        let made = made.await?;
+        let made = made.instrument(span()).await?;
         JOBS_CREATED.count([]);
         self.wake.up(Topic::Ready);
         self.wake.up(Topic::Settle);
@@ -145,6 +147,11 @@ impl Store {
         tx.commit().await?;
         Ok(submitted)
     }
+}
+
+/// What all executions of the new job follow from. Where nothing led here, a trace begins with it.
+fn span() -> Span {
+    info_span!(target: trace::TARGET, "submit")
 }
 
 async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> {
@@ -220,6 +227,7 @@ async fn insert_job(tx: &mut Tx, job: &Checked<'_>) -> Result<Option<JobId>> {
         .bind(i64::from(spec.backoff_initial_ms))
         .bind(i64::from(spec.backoff_max_ms))
         .bind(now)
+        .bind(trace::current())
         .optional()
         .await?;
     Ok(inserted.map(|(id,)| JobId(id)))

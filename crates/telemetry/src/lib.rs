@@ -6,6 +6,7 @@
 //! | [`family`], `histogram` | what counts: series by labels, of which there can never be too many |
 //! | [`text`] | how Prometheus reads it |
 //! | `process` | what the kernel knows of this process |
+//! | [`trace`] | how the context of a trace travels from upload to worker |
 //!
 //! Figures of the whole system (how much waits, which workers there are) are read from the database when somebody asks,
 //! by the server. These here are of one process: a restart begins at zero, and Prometheus adds up several.
@@ -18,6 +19,7 @@ mod histogram;
 pub mod metrics;
 mod process;
 pub mod text;
+pub mod trace;
 
 pub use text::Text;
 

@@ -98,6 +98,9 @@ pub struct Assignment {
     pub lease_ms: i64,
     pub timeout_ms: Option<i64>,
     pub stall_ms: Option<i64>,
+    /// The trace that the job is part of, as W3C writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]

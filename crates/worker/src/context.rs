@@ -9,12 +9,13 @@ use rules::task::Refusal;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{Instrument, warn};
 use wire::{Assignment, StepRecord, Usage};
 
 use crate::handler::Failed;
 use crate::process::{self, Command, Exit, Progress, Status};
 use crate::stop::Stop;
+use crate::trace;
 
 /// How much of a command line is kept.
 const COMMAND_LIMIT: usize = 4 * 1024;
@@ -103,7 +104,10 @@ impl Context {
         command.stall = command.stall.or(self.stall);
         command.timeout = command.timeout.into_iter().chain(self.time_left()).min();
         let began = Instant::now();
-        let mut result = process::run(&command, &self.progress, self.stop.clone()).await;
+        let span = trace::of_step(step, &command);
+        let running = process::run(&command, &self.progress, self.stop.clone());
+        let mut result = running.instrument(span.clone()).await;
+        trace::step_ended(&span, &result);
         if let Some(exit) = result.as_mut().map_or_else(process::Error::exit_mut, Some) {
             exit.stdout_tail = self.concealed(std::mem::take(&mut exit.stdout_tail));
             exit.stderr_tail = self.concealed(std::mem::take(&mut exit.stderr_tail));

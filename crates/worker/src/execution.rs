@@ -22,7 +22,7 @@ use crate::roster::{Running, Seat};
 use crate::shared::Shared;
 use crate::stop::Reason;
 use crate::tally::Fate;
-use crate::{limits, telling};
+use crate::{limits, telling, trace};
 
 /// How long a handler may take to end after it was asked to; a command has its own grace within it.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -39,6 +39,7 @@ pub(crate) async fn carry_out<D: Desk>(shared: Arc<Shared<D>>, seat: Seat) {
     seat.step(Trigger::Reported);
     shared.tally.count(fate);
     measure(&seat, fate);
+    trace::ended(fate);
 }
 
 fn measure(running: &Running, fate: Fate) {

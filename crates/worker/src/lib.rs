@@ -10,6 +10,7 @@
 //! | `slots`, `execution` | executions, each in a task of its own, from lease to report |
 //! | `roster` | what is going on, for those who run apart from the work: `heartbeat`, `renewal` |
 //! | `telling`, `limits`, `stop` | beside an execution: how far it is, whether it may go on, why not |
+//! | `trace` | an execution and its commands, as spans of the job's trace |
 //! | `report` | a result told until the desk has taken or refused it |
 //! | [`handler`] | the kinds of work; [`context`] is what an execution gets from its worker |
 //! | [`process`], [`guard`] | one command, and every process it starts |
@@ -51,6 +52,7 @@ mod slots;
 mod stop;
 mod tally;
 mod telling;
+mod trace;
 pub mod transcode;
 mod workshop;
 

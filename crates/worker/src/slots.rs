@@ -15,6 +15,7 @@ use crate::roster::execution_id;
 use crate::shared::Shared;
 use crate::stop::Reason;
 use crate::tally::Fate;
+use crate::trace;
 
 /// How long executions may take to end and be given back, once that is asked for.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -60,12 +61,13 @@ impl<D: Desk> Slots<D> {
         let context = Context::new(&job, self.shared.workshop.folder(execution_id(&job)), began);
         let seat = self.shared.roster.seat(job, context);
         let (span, job) = (seat.span.clone(), &seat.job);
+        let trace = trace::of(job, self.shared.id);
         span.in_scope(|| {
             let (task, stage) = (job.proof.task, &job.stage);
             info!("claimed task {task} ({stage}, attempt {} of {})", job.attempt, job.max_attempts);
         });
         seat.step(Trigger::LeaseAcquired);
-        self.tasks.spawn(execution::carry_out(self.shared.clone(), seat).instrument(span));
+        self.tasks.spawn(execution::carry_out(self.shared.clone(), seat).instrument(trace).instrument(span));
     }
 
     /// Lets the executions end, but not for ever: what is unfinished at the deadline, or when asked a second

@@ -17,5 +17,6 @@ mod protocol;
 mod seat;
 #[path = "../support/mod.rs"]
 mod support;
+mod traces;
 mod uploads;
 mod videos;

@@ -10,6 +10,7 @@ use reqwest::{Method, RequestBuilder, Response, redirect};
 use rules::ExecutionId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use telemetry::trace;
 use tokio::sync::SetOnce;
 use tokio::time::sleep;
 use tracing::error;
@@ -115,7 +116,11 @@ impl Client {
         method: Method,
         parts: impl IntoIterator<Item = &'a str>,
     ) -> RequestBuilder {
-        self.0.http.request(method, self.0.address.place(parts))
+        let request = self.0.http.request(method, self.0.address.place(parts));
+        match trace::current() {
+            Some(context) => request.header(trace::HEADER, context),
+            None => request,
+        }
     }
 
     /// Says something and reads the answer; it may take `longer` than usual.

@@ -35,6 +35,7 @@ impl Scene {
             lease_ms: 60_000,
             timeout_ms: None,
             stall_ms: None,
+            traceparent: None,
         };
         Scene { job, folder: tempfile::tempdir().unwrap() }
     }

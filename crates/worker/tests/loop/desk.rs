@@ -267,6 +267,7 @@ impl Entry {
             lease_ms: LEASE.0,
             timeout_ms: self.timeout_ms,
             stall_ms: self.stall_ms,
+            traceparent: None,
         }
     }
 }

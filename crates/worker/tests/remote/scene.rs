@@ -84,6 +84,7 @@ pub fn assignment(kind: &str, payload: Value) -> Assignment {
         lease_ms: 60_000,
         timeout_ms: None,
         stall_ms: None,
+        traceparent: None,
     }
 }
 
