@@ -6,7 +6,8 @@ use crate::ingest::Ingest;
 use crate::metrics::{self, Metrics};
 use crate::secret::AdminSecret;
 use crate::{
-    api, cors, drain, health, home, janitor, listen, openapi, playback, problem, request_id, trace, watch, worker,
+    api, cors, drain, health, home, janitor, listen, openapi, playback, problem, request_id, trace, watch,
+    worker,
 };
 use axum::Router;
 use axum::extract::DefaultBodyLimit;

@@ -72,7 +72,7 @@ impl Command {
     }
 
     /// As errors and logs name it.
-    fn program(&self) -> &str {
+    pub(crate) fn program(&self) -> &str {
         self.argv.first().map_or("", String::as_str)
     }
 }
