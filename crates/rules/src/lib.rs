@@ -11,11 +11,14 @@
 //! | execution | [`execution`] | 002 |
 //! | worker | [`worker`], its loop [`phase`] | 001, 003, 004 |
 //!
+//! Beside them: [`backoff`] and [`breaker`], for whoever asks others and may have to ask again.
+//!
 //! To add a command: add it to the machine's `Command`, let the compiler lead you through `decide` and to the
 //! `every!` list of the machine's file in `tests/tables`, and run `UPDATE_DOCS=1 cargo test -p vodmill-rules` to
 //! rewrite `docs/state-machines.md`. If it moves tasks, `tests/model/audit.rs` wants to know the move, too.
 
 pub mod backoff;
+pub mod breaker;
 pub mod execution;
 pub mod failure;
 pub mod hedge;

@@ -3,7 +3,7 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `address`, `key` | whom to speak to, and as whom |
-//! | `client`, `breaker` | one request: how long, how often, and what its answer comes to (`fault`) |
+//! | `client` | one request: how long, how often, and what its answer comes to (`fault`) |
 //! | `desk` | the words of a worker, as requests |
 //! | `source`, `relay` | the source file, read where an encoder needs it, through cuts and restarts |
 //! | `outputs`, `upload` | what was made, brought to the server piece by piece |
@@ -11,7 +11,6 @@
 //! The key goes into one header and nowhere else: not into arguments, logs, errors or records of steps.
 
 mod address;
-mod breaker;
 mod client;
 mod desk;
 mod fault;

@@ -8,15 +8,16 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, redirect};
 use rules::ExecutionId;
+use rules::backoff::Jitter;
+use rules::breaker::{Breaker, Pass};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use telemetry::trace;
 use tokio::sync::SetOnce;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::error;
 use wire::http::Output;
 
-use super::breaker::{Breaker, Pass};
 use super::fault::{self, Fault};
 use super::{Address, BadKey, Key};
 
@@ -91,7 +92,7 @@ impl Client {
             http: builder.build()?,
             address,
             patience,
-            breaker: Breaker::new(),
+            breaker: Breaker::default(),
             is_absent: AtomicBool::new(false),
             dismissed: SetOnce::new(),
             uploaded: Mutex::default(),
@@ -175,7 +176,7 @@ impl Client {
     }
 
     fn pass(&self) -> Result<Pass<'_>, Fault> {
-        self.0.breaker.enter().ok_or_else(|| Fault::Away {
+        self.0.breaker.enter(Instant::now().into_std()).ok_or_else(|| Fault::Away {
             why: "the server failed several times in a row and is left alone for a moment".into(),
             is_absent: self.0.is_absent.load(Ordering::Relaxed),
         })
@@ -186,7 +187,10 @@ impl Client {
             Err(Fault::Away { is_absent, .. }) => Some(*is_absent),
             _ => None,
         };
-        pass.settle(away.is_none());
+        match away {
+            Some(_) => pass.failed(Instant::now().into_std(), Jitter(rand::random_range(0..=1000))),
+            None => pass.succeeded(),
+        }
         self.0.is_absent.store(away.unwrap_or(false), Ordering::Relaxed);
         if let Err(Fault::Dismissed(why)) = &answer
             && self.0.dismissed.set(why.clone()).is_ok()
