@@ -73,6 +73,7 @@ impl Store {
         for (priority, waited) in waits {
             TASK_WAIT.observe([&priority.to_string()], waited.0.max(0) as f64 / 1000.0);
         }
+        self.wake.looked(assignments.len());
         if !reading.is_empty() {
             let results = self.results(&reading).await?;
             for assignment in &mut assignments {
@@ -117,7 +118,11 @@ impl Store {
     pub async fn has_work(&self, worker: WorkerId) -> Result<bool> {
         let mut tx = self.db.look().await?;
         let queues = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
-        queue::has_any(&mut tx, &queues, self.options.max_running_per_user).await
+        let has_any = queue::has_any(&mut tx, &queues, self.options.max_running_per_user).await?;
+        if !has_any {
+            self.wake.looked(0);
+        }
+        Ok(has_any)
     }
 
     fn terms(&self, stage: &WorkRow, now: Millis) -> Terms {

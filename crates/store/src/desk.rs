@@ -72,8 +72,7 @@ impl Desk for StoreDesk {
 
     async fn wait_for_work(&self) {
         let mut hints = self.hints().clone();
-        // The channel lives as long as the store, and the store as long as this desk.
-        let _ = hints.changed().await;
+        self.store.wake.wait(&mut hints).await;
     }
 }
 

@@ -9,9 +9,9 @@ use crate::job;
 use crate::lane;
 use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
+use crate::readied::Readied;
 use crate::stage::Stages;
 use crate::task::{self, Busy};
-use crate::wake::Topic;
 use rules::hedge::Straggler;
 use rules::placement::Capabilities;
 use rules::task::{Command, State};
@@ -89,16 +89,16 @@ impl Store {
     async fn make_twins(&self, of: Vec<TaskId>) -> Result<Vec<TaskId>> {
         let mut made = Vec::new();
         for task in of {
-            made.extend(again(|| self.make_twin(task)).await?);
+            if let Some((twin, readied)) = again(|| self.make_twin(task)).await? {
+                self.wake.ready(readied);
+                made.push(twin);
+            }
         }
         TASK_HEDGES.add([], made.len() as f64);
-        if !made.is_empty() {
-            self.wake.up(Topic::Ready);
-        }
         Ok(made)
     }
 
-    async fn make_twin(&self, of: TaskId) -> Result<Option<TaskId>> {
+    async fn make_twin(&self, of: TaskId) -> Result<Option<(TaskId, Readied)>> {
         let mut tx = self.db.write(Step::Hedge).await?;
         let job = job::lock_one(&mut tx, of.job(), None).await?;
         let original = task::lock(&mut tx, [of], Busy::Wait).await?.pop();
@@ -125,7 +125,7 @@ impl Store {
         log::insert(&mut tx, &[NewLog::of_task(of, Level::Info, format!("task {} is {note}", TaskId(next)))])
             .await?;
         tx.commit().await?;
-        Ok(Some(TaskId(next)))
+        Ok(Some((TaskId(next), moves.readied())))
     }
 }
 

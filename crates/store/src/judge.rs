@@ -7,6 +7,7 @@ use crate::failed;
 use crate::hedge;
 use crate::job;
 use crate::moves::{Moves, Words};
+use crate::readied::Readied;
 use crate::settle::{Ending, advance, end};
 use crate::stage::{self, StageRow, Stages};
 use crate::task::{self, Busy, Loaded};
@@ -18,7 +19,7 @@ use std::collections::HashSet;
 
 /// Tasks the orchestrator has to look at again: a backoff that is over, or a final error nobody has judged.
 const DUE: &str = "
-SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
 WHERE due_at IS NOT NULL AND due_at <= $1
 ORDER BY due_at LIMIT $2";
 
@@ -53,14 +54,12 @@ impl Store {
             return Ok(0);
         }
         let (judged, readied) = again(|| self.judge_once(tasks)).await?;
-        if readied {
-            self.wake.up(Topic::Ready);
-        }
+        self.wake.ready(readied);
         self.wake.up(Topic::Deliver);
         Ok(judged)
     }
 
-    async fn judge_once(&self, found: &[TaskId]) -> Result<(usize, bool)> {
+    async fn judge_once(&self, found: &[TaskId]) -> Result<(usize, Readied)> {
         let mut tx = self.db.write(Step::Judge).await?;
         let jobs = job::lock_free(&mut tx, found.iter().map(|id| id.job())).await?;
         let ids = found.iter().copied().filter(|id| jobs.contains_key(&id.job()));

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`], [`event`] and [`running`] (live), [`counts`] and [`census`] |
 //! | a worker | [`claim`] (with `results`), [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
-//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`] and [`alert`], [`archive`], [`history`] |
+//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`] and [`alert`], [`archive`], [`history`]; and one of several by [`lead`] |
 //!
 //! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
 //! task guards its executions until one is committed; from then on its job's does.
@@ -43,6 +43,7 @@ pub mod job;
 pub mod judge;
 pub mod key;
 mod lane;
+pub mod lead;
 pub mod log;
 pub mod migrate;
 mod moves;
@@ -52,6 +53,7 @@ mod owner;
 mod plan;
 mod publish;
 mod queue;
+mod readied;
 pub mod recover;
 pub mod rerun;
 mod results;
@@ -77,6 +79,7 @@ pub use db::{Clock, Step};
 pub use desk::StoreDesk;
 pub use error::{Error, Refusal, Result};
 pub use open::{Location, Options};
+pub use readied::Readied;
 
 use db::Db;
 use std::sync::Arc;

@@ -3,10 +3,11 @@
 use crate::audit::{self, AuditRow};
 use crate::db::Tx;
 use crate::error::Result;
+use crate::readied::Readied;
 use crate::task::Loaded;
 use rules::execution::Status;
 use rules::task::{self, Change, Command, Event, Next, Refusal, State, Task};
-use rules::{Millis, TaskId, WorkerId};
+use rules::{Millis, Priority, TaskId, WorkerId};
 use serde::Serialize;
 use std::collections::HashSet;
 use wire::Usage;
@@ -19,6 +20,7 @@ pub(crate) struct Moves {
 
 struct Move {
     id: TaskId,
+    priority: Priority,
     before: Task,
     after: Task,
     event: Event,
@@ -44,7 +46,8 @@ impl Moves {
     pub fn make(&mut self, loaded: &mut Loaded, command: &Command, words: Words) -> Result<(), Refusal> {
         let Change { task: after, event } = task::decide(&loaded.task, command, self.now)?;
         let before = std::mem::replace(&mut loaded.task, after.clone());
-        self.made.push(Move { id: loaded.id, before, after, event, words });
+        let priority = Priority::try_from(loaded.row.priority).unwrap_or_default();
+        self.made.push(Move { id: loaded.id, priority, before, after, event, words });
         Ok(())
     }
 
@@ -69,9 +72,12 @@ impl Moves {
         })
     }
 
-    /// Whether any task became READY.
-    pub fn readied(&self) -> bool {
-        self.made.iter().any(|made| made.event.to == task::Name::Ready)
+    /// The tasks that became READY.
+    pub fn readied(&self) -> Readied {
+        let mut readied = Readied::default();
+        let ready = self.made.iter().filter(|made| made.event.to == task::Name::Ready);
+        ready.for_each(|made| readied.add(made.priority, 1));
+        readied
     }
 
     pub async fn save(&self, tx: &mut Tx) -> Result<()> {

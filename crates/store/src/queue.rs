@@ -7,7 +7,7 @@ use crate::task::TaskRow;
 use std::collections::{BTreeSet, HashMap};
 
 const FIRST: &str = "
-SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
 WHERE lane_id = $1 AND owner_id = $2 AND queued_at IS NOT NULL AND queued_at <= $3
 ORDER BY priority DESC, queued_at, id LIMIT $4
 FOR UPDATE SKIP LOCKED";

@@ -6,6 +6,7 @@ use crate::db::{Clock, Step, Tx, again};
 use crate::error::Result;
 use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
+use crate::readied::Readied;
 use crate::task::{self, Busy};
 use crate::wake::Topic;
 use rules::task::{Command, Name};
@@ -57,11 +58,11 @@ impl Store {
             return Ok(Vec::new());
         }
         let found: Vec<TaskId> = found.into_iter().map(|(id,)| TaskId(id)).collect();
-        let recovered = again(|| self.recover_once(&found)).await?;
+        let (recovered, readied) = again(|| self.recover_once(&found)).await?;
+        self.wake.ready(readied);
         LEASES_EXPIRED.add([], recovered.len() as f64);
         EXECUTIONS_ENDED.add([failure::Kind::LeaseExpired.as_str()], recovered.len() as f64);
         if !recovered.is_empty() {
-            self.wake.up(Topic::Ready);
             self.wake.up(Topic::Judge);
         }
         Ok(recovered)
@@ -77,7 +78,7 @@ impl Store {
         Ok(tx.now() < Millis(started) + self.options.lease)
     }
 
-    async fn recover_once(&self, found: &[TaskId]) -> Result<Vec<Recovered>> {
+    async fn recover_once(&self, found: &[TaskId]) -> Result<(Vec<Recovered>, Readied)> {
         let mut tx = self.db.write(Step::Recover).await?;
         let mut moves = Moves::new(tx.now());
         let (mut recovered, mut logs, mut alerts) = (Vec::new(), Vec::new(), Vec::new());
@@ -102,6 +103,6 @@ impl Store {
         log::insert(&mut tx, &logs).await?;
         alert::raise(&mut tx, alerts).await?;
         tx.commit().await?;
-        Ok(recovered)
+        Ok((recovered, moves.readied()))
     }
 }

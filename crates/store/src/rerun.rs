@@ -6,15 +6,15 @@ use crate::db::{Step, again};
 use crate::error::Result;
 use crate::hedge::{self, Rivals};
 use crate::moves::{Moves, Words};
+use crate::readied::Readied;
 use crate::settle::advance;
 use crate::stage::{self, StageRow};
-use crate::wake::Topic;
 use crate::{job, task};
 use rules::task::Command;
 use rules::{JobId, TaskId};
 
 const FAILED: &str = "
-SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
 WHERE id BETWEEN $1 AND $2 AND state = 'ERROR' AND twin_of IS NULL
 ORDER BY id
 FOR UPDATE";
@@ -25,12 +25,12 @@ UPDATE job SET outcome = NULL, ended_at = NULL, error = NULL, version = version 
 impl Store {
     /// Opens a failed job again.
     pub async fn retry_job(&self, id: JobId, version: Option<i64>) -> Result<()> {
-        again(|| self.retry_job_once(id, version)).await?;
-        self.wake.up(Topic::Ready);
+        let readied = again(|| self.retry_job_once(id, version)).await?;
+        self.wake.ready(readied);
         Ok(())
     }
 
-    async fn retry_job_once(&self, id: JobId, version: Option<i64>) -> Result<()> {
+    async fn retry_job_once(&self, id: JobId, version: Option<i64>) -> Result<Readied> {
         let mut tx = self.db.write(Step::Rerun).await?;
         job::lock_one(&mut tx, id, version).await?;
         let before = job::state_of(&mut tx, id).await?;
@@ -67,6 +67,7 @@ impl Store {
         audit::insert(&mut tx, &[row]).await?;
         advance(&mut tx, &mut jobs, &mut moves).await?;
         moves.save(&mut tx).await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(moves.readied())
     }
 }

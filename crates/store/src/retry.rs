@@ -4,8 +4,8 @@ use crate::Store;
 use crate::db::{Step, again};
 use crate::error::Result;
 use crate::moves::{Moves, Words};
+use crate::readied::Readied;
 use crate::task::{self, Busy};
-use crate::wake::Topic;
 use rules::TaskId;
 use rules::task::Command;
 use telemetry::metrics::TASK_RETRIES;
@@ -16,15 +16,13 @@ impl Store {
         if tasks.is_empty() {
             return Ok(0);
         }
-        let retried = again(|| self.retry_once(tasks)).await?;
+        let (retried, readied) = again(|| self.retry_once(tasks)).await?;
         TASK_RETRIES.add([], retried as f64);
-        if retried > 0 {
-            self.wake.up(Topic::Ready);
-        }
+        self.wake.ready(readied);
         Ok(retried)
     }
 
-    async fn retry_once(&self, found: &[TaskId]) -> Result<usize> {
+    async fn retry_once(&self, found: &[TaskId]) -> Result<(usize, Readied)> {
         let mut tx = self.db.write(Step::Retry).await?;
         let mut moves = Moves::new(tx.now());
         let mut retried = 0;
@@ -35,6 +33,6 @@ impl Store {
         }
         moves.save(&mut tx).await?;
         tx.commit().await?;
-        Ok(retried)
+        Ok((retried, moves.readied()))
     }
 }

@@ -11,6 +11,7 @@ use crate::log::{self, NewLog};
 use crate::moves::{Moves, Words};
 use crate::outbox::{self, Message};
 use crate::plan;
+use crate::readied::Readied;
 use crate::stage::{self, StageRow, Stages};
 use crate::task::{self, Loaded};
 use crate::wake::Topic;
@@ -36,9 +37,7 @@ impl Store {
             return Ok(Settled::default());
         }
         let settled = again(|| self.settle_once(&found)).await?;
-        if settled.readied {
-            self.wake.up(Topic::Ready);
-        }
+        self.wake.ready(settled.readied);
         if settled.ended > 0 {
             self.wake.up(Topic::Deliver);
         }
@@ -88,7 +87,7 @@ pub struct Settled {
     pub settled: usize,
     /// Jobs of which nothing was left.
     pub ended: usize,
-    pub readied: bool,
+    pub readied: Readied,
 }
 
 /// Counts a settled task, and expands the stages whose plan it is.
@@ -190,7 +189,7 @@ impl Ending {
 }
 
 const LEFT: &str = "
-SELECT id, stage, segment, state, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
 WHERE id BETWEEN $1 AND $2 AND (state IN ('READY', 'RUNNING') OR due_at IS NOT NULL)
 ORDER BY id
 FOR UPDATE";

@@ -5,6 +5,7 @@ use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
 use crate::plan::{NewTask, insert_tasks};
+use crate::readied::Readied;
 use crate::settle::advance;
 use crate::upload;
 use crate::video::{self, Locked, NewVideo};
@@ -105,10 +106,10 @@ impl Store {
     /// Adds several jobs at once: all of them, or none.
     pub async fn submit_all(&self, jobs: &[NewJob]) -> Result<Vec<Submitted>> {
         let checked = jobs.iter().map(Checked::new).collect::<Result<Vec<_>>>()?;
-        let submitted = again(|| self.submit_once(&checked)).instrument(span()).await?;
+        let (submitted, readied) = again(|| self.submit_once(&checked)).instrument(span()).await?;
         let new = submitted.iter().filter(|one| matches!(one, Submitted::New(_)));
         JOBS_CREATED.add([], new.count() as f64);
-        self.wake.up(Topic::Ready);
+        self.wake.ready(readied);
         self.wake.up(Topic::Deliver); // A job of no tasks has ended.
         Ok(submitted)
     }
@@ -130,18 +131,18 @@ impl Store {
                 return Err(Error::NotFound("upload that is still open"));
             }
             let job = job(video)?;
-            let submitted = submit_in(&mut tx, &[Checked::new(&job)?]).await?;
+            let (submitted, readied) = submit_in(&mut tx, &[Checked::new(&job)?]).await?;
             tx.commit().await?;
-            Ok((video, submitted[0].id()))
+            Ok(((video, submitted[0].id()), readied))
         });
-        let made = made.instrument(span()).await?;
+        let (made, readied) = made.instrument(span()).await?;
         JOBS_CREATED.count([]);
-        self.wake.up(Topic::Ready);
+        self.wake.ready(readied);
         self.wake.up(Topic::Settle);
         Ok(made)
     }
 
-    async fn submit_once(&self, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> {
+    async fn submit_once(&self, jobs: &[Checked<'_>]) -> Result<(Vec<Submitted>, Readied)> {
         let mut tx = self.db.write(Step::Submit).await?;
         let submitted = submit_in(&mut tx, jobs).await?;
         tx.commit().await?;
@@ -154,7 +155,7 @@ fn span() -> Span {
     info_span!(target: trace::TARGET, "submit")
 }
 
-async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> {
+async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<(Vec<Submitted>, Readied)> {
     let mut submitted = Vec::with_capacity(jobs.len());
     let mut added = Added::default();
     let mut audited = Vec::new();
@@ -186,7 +187,7 @@ async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<Vec<Submitted>> 
     let mut new = stage::of_jobs(tx, added.jobs).await?;
     advance(tx, &mut new, &mut moves).await?;
     moves.save(tx).await?;
-    Ok(submitted)
+    Ok((submitted, moves.readied()))
 }
 
 /// A job whose spec is known to be sound.

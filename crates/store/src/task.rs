@@ -15,6 +15,7 @@ pub(crate) struct TaskRow {
     pub stage: i64,
     pub segment: i64,
     pub state: String,
+    pub priority: i64,
     pub fence: i64,
     pub attempts: i64,
     pub max_attempts: i64,
@@ -61,14 +62,16 @@ pub(crate) struct Loaded {
 }
 
 const LOCK: &str = "
-SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+SELECT t.id, t.stage, t.segment, t.state, t.priority, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at,
+       t.failure
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN task t ON t.id = r.id
 ORDER BY t.id
 FOR UPDATE OF t";
 
 const LOCK_FREE: &str = "
-SELECT t.id, t.stage, t.segment, t.state, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure
+SELECT t.id, t.stage, t.segment, t.state, t.priority, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at,
+       t.failure
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN task t ON t.id = r.id
 ORDER BY t.id
@@ -171,6 +174,8 @@ impl CommittedRow {
             stage: self.stage,
             segment: self.segment,
             state: Name::Done.as_str().into(),
+            // It is of no use to one that is done.
+            priority: 0,
             fence: self.fence,
             attempts: self.attempts,
             max_attempts: self.max_attempts,

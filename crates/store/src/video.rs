@@ -5,6 +5,7 @@ use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
 use crate::job;
+use crate::wake::Topic;
 use rules::job::Outcome;
 use rules::video::{Command, State, Video};
 use rules::{GenerationId, JobId, VideoId};
@@ -128,7 +129,9 @@ impl Store {
             step(&mut tx, id, Command::Rollback(to), None).await?;
             tx.commit().await
         })
-        .await
+        .await?;
+        self.wake.up(Topic::Event);
+        Ok(())
     }
 
     /// Hides a video and cancels its jobs; its files stay until it is purged. Should this be killed in between, the
@@ -188,7 +191,9 @@ impl Store {
             step(&mut tx, id, command, None).await?;
             tx.commit().await
         })
-        .await
+        .await?;
+        self.wake.up(Topic::Event);
+        Ok(())
     }
 
     pub async fn renditions(&self, generation: GenerationId) -> Result<Vec<Rendition>> {

@@ -1,14 +1,16 @@
 //! Wake-ups: who waits for work is told when there may be some. A hint, with a poll behind it: hints get lost.
 //!
-//! Within a process a hint is a counter that grows. Between processes PostgreSQL carries it by NOTIFY, sent outside
-//! the transactions that cause it and at most every few milliseconds, for NOTIFY locks the whole database at commit.
-//! SQLite carries nothing, but a file that another has changed says so when it is asked.
+//! Within a process a hint is a counter that grows. Between processes a [`carrier`] brings it: PostgreSQL by NOTIFY,
+//! SQLite by what its file says of itself; or somebody else, who takes what arises here ([`Wake::outgoing`],
+//! [`Wake::take_readied`]), gives what arose elsewhere ([`Wake::hear`]), and lets NOTIFY rest meanwhile.
 
-use crate::db::{Db, Pool};
-use sqlx::postgres::{PgListener, PgPool};
-use sqlx::sqlite::SqlitePool;
-use std::sync::Arc;
-use std::time::Duration;
+mod carrier;
+
+use crate::db::Db;
+use crate::readied::Readied;
+use carrier::Carrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// What there may be to do.
@@ -22,30 +24,51 @@ pub enum Topic {
     Judge,
     /// For orchestrators: the outside is to be told something.
     Deliver,
+    /// For listeners: something happened. Every other hint says so too.
+    Event,
 }
 
 impl Topic {
-    const ALL: [Topic; 4] = [Topic::Ready, Topic::Settle, Topic::Judge, Topic::Deliver];
+    pub const ALL: [Topic; 5] = [Topic::Ready, Topic::Settle, Topic::Judge, Topic::Deliver, Topic::Event];
 
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Topic::Ready => "ready",
             Topic::Settle => "settle",
             Topic::Judge => "judge",
             Topic::Deliver => "deliver",
+            Topic::Event => "event",
         }
+    }
+
+    pub fn named(name: &str) -> Option<Topic> {
+        Topic::ALL.into_iter().find(|topic| topic.name() == name)
     }
 }
 
+/// Clones are one and the same.
 #[derive(Clone)]
-pub struct Wake {
-    local: Arc<Hints>,
-    carrier: Arc<Carrier>,
+pub struct Wake(Arc<Inner>);
+
+struct Inner {
+    /// For those who wait in this process.
+    local: Hints,
+    /// What arose in this process, for other processes.
+    outgoing: Hints,
+    /// What NOTIFY has to carry.
+    notify: Hints,
+    /// Another carries hints: NOTIFY rests.
+    is_quiet: AtomicBool,
+    readied: Mutex<Fresh>,
+    /// How many wait for work in this process.
+    waiting: watch::Sender<usize>,
+    looks: watch::Sender<Looks>,
+    carrier: Carrier,
 }
 
 /// Counts up with each hint, topic by topic.
 #[derive(Default)]
-struct Hints([watch::Sender<u64>; 4]);
+struct Hints([watch::Sender<u64>; Topic::ALL.len()]);
 
 impl Hints {
     fn up(&self, topic: Topic) {
@@ -57,132 +80,146 @@ impl Hints {
     }
 }
 
-enum Carrier {
-    Watch {
-        reader: SqlitePool,
-    },
-    Notify {
-        pool: PgPool,
-        /// Of local hints; the notifier sends what it has not sent yet.
-        outgoing: Hints,
-        /// Goes with each hint, for its sender hears it too and has heard it before.
-        sender: u64,
-        /// A pooler in transaction mode delivers nothing to those who listen through it.
-        can_listen: bool,
-    },
+/// How often workers of this process have looked for work, and how many tasks they got.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Looks {
+    pub looks: u64,
+    pub claimed: u64,
 }
 
-/// How often a SQLite file is asked whether another connection has changed it.
-const ASK: Duration = Duration::from_millis(50);
-
-const CHANNEL: &str = "vodmill";
-/// Hints within this time travel as one.
-const GATHER: Duration = Duration::from_millis(2);
+/// What became READY in this process and nobody has carried on yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fresh {
+    pub readied: Readied,
+    /// How the looks stood, and how many waited here for work, when the first of it became so.
+    pub looks: Looks,
+    pub waiting: usize,
+}
 
 impl Wake {
     pub(crate) fn new(db: &Db) -> Self {
-        let carrier = match &db.pool {
-            Pool::Postgres(pool) => Carrier::Notify {
-                pool: pool.clone(),
-                outgoing: Hints::default(),
-                sender: rand::random(),
-                can_listen: db.keeps_statements,
-            },
-            Pool::Sqlite { reader, .. } => Carrier::Watch { reader: reader.clone() },
-        };
-        Wake { local: Arc::default(), carrier: Arc::new(carrier) }
+        Wake(Arc::new(Inner {
+            local: Hints::default(),
+            outgoing: Hints::default(),
+            notify: Hints::default(),
+            is_quiet: AtomicBool::new(false),
+            readied: Mutex::default(),
+            waiting: watch::Sender::default(),
+            looks: watch::Sender::default(),
+            carrier: Carrier::new(db),
+        }))
     }
 
     /// Hands out hints of this topic. Subscribe, then look for work, then wait: nothing falls in between.
     pub fn subscribe(&self, topic: Topic) -> watch::Receiver<u64> {
-        self.local.subscribe(topic)
+        self.0.local.subscribe(topic)
     }
 
-    pub(crate) fn up(&self, topic: Topic) {
-        self.local.up(topic);
-        if let Carrier::Notify { outgoing, .. } = &*self.carrier {
-            outgoing.up(topic);
-        }
+    /// Waits for a hint as one who would take work, and is counted among those who do.
+    pub async fn wait(&self, hints: &mut watch::Receiver<u64>) {
+        let _waits = Waits::new(&self.0.waiting);
+        // The channel lives as long as this does.
+        let _ = hints.changed().await;
     }
 
     /// Carries hints to and from other processes until dropped.
     pub async fn run(&self) {
-        match &*self.carrier {
-            Carrier::Watch { reader } => self.watch(reader).await,
-            Carrier::Notify { pool, outgoing, sender, can_listen } => {
-                let [ready, settle, judge, deliver] =
-                    Topic::ALL.map(|topic| notify(pool, outgoing.subscribe(topic), topic, *sender));
-                let listen = async {
-                    if *can_listen {
-                        self.listen(pool, *sender).await;
-                    }
-                };
-                tokio::join!(ready, settle, judge, deliver, listen);
-            }
+        self.0.carrier.run(self).await;
+    }
+
+    pub(crate) fn up(&self, topic: Topic) {
+        self.hear(topic);
+        self.0.outgoing.up(topic);
+        if !self.0.is_quiet.load(Ordering::Relaxed) {
+            self.0.notify.up(topic);
         }
     }
 
-    async fn watch(&self, reader: &SqlitePool) {
-        loop {
-            if let Err(error) = self.watch_once(reader).await {
-                tracing::debug!(%error, "cannot watch the database file, polling meanwhile");
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+    pub(crate) fn ready(&self, readied: Readied) {
+        if readied.is_empty() {
+            return;
         }
+        {
+            let mut fresh = self.fresh();
+            if fresh.readied.is_empty() {
+                fresh.looks = *self.0.looks.borrow();
+                fresh.waiting = *self.0.waiting.borrow();
+            }
+            fresh.readied.add_all(readied);
+        }
+        self.up(Topic::Ready);
     }
 
-    async fn watch_once(&self, reader: &SqlitePool) -> sqlx::Result<()> {
-        let mut connection = reader.acquire().await?;
-        let mut seen = None;
-        loop {
-            let (version,): (i64,) =
-                sqlx::query_as("PRAGMA data_version").fetch_one(&mut *connection).await?;
-            if seen.replace(version).is_some_and(|before| before != version) {
-                self.up_here();
-            }
-            tokio::time::sleep(ASK).await;
-        }
+    /// A worker of this process has looked, and got so many tasks.
+    pub(crate) fn looked(&self, claimed: usize) {
+        self.0.looks.send_modify(|all| {
+            all.looks += 1;
+            all.claimed += claimed as u64;
+        });
     }
 
-    /// Something has happened elsewhere; what, is found by looking.
-    fn up_here(&self) {
-        for topic in Topic::ALL {
-            self.local.up(topic);
-        }
-    }
-
-    async fn listen(&self, pool: &PgPool, own: u64) {
-        loop {
-            if let Err(error) = self.listen_once(pool, own).await {
-                tracing::debug!(%error, "not listening for wake-ups, polling meanwhile");
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    }
-
-    async fn listen_once(&self, pool: &PgPool, own: u64) -> sqlx::Result<()> {
-        let mut listener = PgListener::connect_with(pool).await?;
-        listener.listen(CHANNEL).await?;
-        // What happened while nobody listened is found by looking.
-        self.up_here();
-        loop {
-            let hint = listener.recv().await?;
-            let Some((name, sender)) = hint.payload().split_once(' ') else { continue };
-            let topic = Topic::ALL.into_iter().find(|topic| topic.name() == name);
-            if let Some(topic) = topic.filter(|_| sender != own.to_string()) {
-                self.local.up(topic);
-            }
-        }
+    fn fresh(&self) -> std::sync::MutexGuard<'_, Fresh> {
+        self.0.readied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn notify(pool: &PgPool, mut hints: watch::Receiver<u64>, topic: Topic, sender: u64) {
-    let notify = format!("NOTIFY {CHANNEL}, '{} {sender}'", topic.name());
-    while hints.changed().await.is_ok() {
-        // The simple protocol: outside a transaction, a pooler could send two halves to two servers.
-        if let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(notify.as_str())).execute(pool).await {
-            tracing::debug!(%error, "a wake-up was lost, a poll will find the work");
+/// For another carrier of hints.
+impl Wake {
+    /// Hints of this topic that arose in this process.
+    pub fn outgoing(&self, topic: Topic) -> watch::Receiver<u64> {
+        self.0.outgoing.subscribe(topic)
+    }
+
+    /// What became READY here since this was last asked. None of it, where a hint says only that workers should look.
+    pub fn take_readied(&self) -> Fresh {
+        std::mem::take(&mut *self.fresh())
+    }
+
+    /// A hint from elsewhere, for those who wait here.
+    pub fn hear(&self, topic: Topic) {
+        self.0.local.up(topic);
+        if topic != Topic::Event {
+            self.0.local.up(Topic::Event);
         }
-        tokio::time::sleep(GATHER).await;
+    }
+
+    /// What happened while nobody listened is found by looking.
+    pub fn hear_all(&self) {
+        Topic::ALL.into_iter().for_each(|topic| self.hear(topic));
+    }
+
+    /// Whether NOTIFY rests, for another carries what it would.
+    pub fn set_quiet(&self, is_quiet: bool) {
+        self.0.is_quiet.store(is_quiet, Ordering::Relaxed);
+    }
+
+    /// Gives NOTIFY a hint that another could not carry.
+    pub fn give_back(&self, topic: Topic) {
+        self.0.notify.up(topic);
+    }
+
+    /// How many wait for work in this process.
+    pub fn waiting(&self) -> watch::Receiver<usize> {
+        self.0.waiting.subscribe()
+    }
+
+    pub fn looks(&self) -> watch::Receiver<Looks> {
+        self.0.looks.subscribe()
+    }
+}
+
+/// One who waits for work.
+struct Waits<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Waits<'a> {
+    fn new(waiting: &'a watch::Sender<usize>) -> Self {
+        waiting.send_modify(|count| *count += 1);
+        Waits(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }

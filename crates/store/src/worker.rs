@@ -128,7 +128,9 @@ impl Store {
 
     pub async fn register_worker(&self, hello: &Hello) -> Result<()> {
         let metadata = checked(hello)?;
-        again(|| self.register_once(hello, &metadata)).await
+        again(|| self.register_once(hello, &metadata)).await?;
+        self.wake.up(Topic::Event);
+        Ok(())
     }
 
     async fn register_once(&self, hello: &Hello, metadata: &str) -> Result<()> {
@@ -203,7 +205,10 @@ impl Store {
             let Ok(id) = id.parse() else { continue };
             let check = Command::Check { threshold: self.options.offline_after };
             match self.tell(id, check, Step::Offline, "orchestrator").await {
-                Ok(_) => marked.push(id),
+                Ok(_) => {
+                    self.wake.up(Topic::Event);
+                    marked.push(id);
+                }
                 Err(Error::Refused(_) | Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -214,6 +219,7 @@ impl Store {
     /// A person's word to a worker: drain, disable, enable.
     pub async fn manage_worker(&self, id: WorkerId, command: Command) -> Result<Status> {
         let status = self.tell(id, command, Step::Manage, "user").await?;
+        // There is nothing new to do, but perhaps somebody new to do it.
         self.wake.up(Topic::Ready);
         Ok(status)
     }

@@ -31,11 +31,9 @@ pub async fn run(app: &App) {
 
 /// Until nobody listens.
 async fn follow(app: &App, mut at: Cursor) {
-    let (mut settle, mut ready) =
-        (app.store.wake().subscribe(Topic::Settle), app.store.wake().subscribe(Topic::Ready));
+    let mut hints = app.store.wake().subscribe(Topic::Event);
     while !app.events.end_reading_if_empty() {
-        settle.mark_unchanged();
-        ready.mark_unchanged();
+        hints.mark_unchanged();
         match app.store.events(at, PAGE).await {
             Ok(page) => {
                 at = page.next;
@@ -48,8 +46,7 @@ async fn follow(app: &App, mut at: Cursor) {
         }
         tokio::select! {
             () = tokio::time::sleep(POLL) => {}
-            _ = settle.changed() => tokio::time::sleep(GATHER).await,
-            _ = ready.changed() => tokio::time::sleep(GATHER).await,
+            _ = hints.changed() => tokio::time::sleep(GATHER).await,
         }
     }
 }

@@ -133,14 +133,14 @@ async fn claim(
         tokio::select! {
             () = tokio::time::sleep_until(deadline) => return Ok(Json(found)),
             () = app.ending.cancelled() => return Ok(Json(found)),
-            () = hinted_or_polled(&mut hints) => {}
+            () = hinted_or_polled(&app.store, &mut hints) => {}
         }
     }
 }
 
 /// Hints get lost.
-async fn hinted_or_polled(hints: &mut tokio::sync::watch::Receiver<u64>) {
-    let _ = tokio::time::timeout(Duration::from_secs(5), hints.changed()).await;
+async fn hinted_or_polled(store: &store::Store, hints: &mut tokio::sync::watch::Receiver<u64>) {
+    let _ = tokio::time::timeout(Duration::from_secs(5), store.wake().wait(hints)).await;
 }
 
 async fn take(app: &App, worker: WorkerId, max: u32) -> Result<ClaimResponse> {

@@ -15,6 +15,7 @@ on_both_engines![
     a_failure_wakes_who_judges_it,
     only_what_has_effects_wakes_who_delivers_them,
     what_comes_between_looking_and_waiting_is_not_slept_through,
+    one_leads_until_it_goes,
 ];
 
 // A schema of one's own hears all of its database.
@@ -96,6 +97,25 @@ async fn a_submission_wakes_workers_of_another_process(world: &World) {
     for carrier in carriers {
         carrier.abort();
     }
+}
+
+/// On SQLite there is one server, and it leads.
+async fn one_leads_until_it_goes(world: &World) {
+    let another = world.elsewhere().await;
+    let mut first = world.store.try_lead("duty").await.unwrap().expect("nobody leads yet");
+
+    let second = another.try_lead("duty").await.unwrap();
+    assert_eq!(second.is_some(), !world.store.is_postgres());
+    assert!(another.try_lead("another duty").await.unwrap().is_some());
+    assert!(first.is_kept().await);
+    drop((first, second));
+
+    let follows = tokio::time::timeout(Duration::from_secs(10), async {
+        while another.try_lead("duty").await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(follows.await.is_ok(), "the place of who went is free");
 }
 
 async fn a_file_that_another_process_changed_is_looked_into(world: &World) {
