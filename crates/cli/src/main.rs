@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 mod bench;
+mod beside;
 mod command;
 mod log;
 mod metrics;
@@ -65,7 +66,7 @@ impl Command {
     fn default_log(&self) -> &'static str {
         match self {
             Command::Transcode(_) => "error,worker=off,orchestrator=error",
-            _ => "warn,worker=info,orchestrator=info,server=info",
+            _ => "warn,worker=info,orchestrator=info,server=info,dispatch=info",
         }
     }
 

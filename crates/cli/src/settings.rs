@@ -1,6 +1,7 @@
 //! Settings: flag over `VODMILL_*` variable over `vodmill.toml` over default. All are optional.
 
 mod alerts;
+mod redis;
 
 use anyhow::Context;
 use clap::Args;
@@ -20,6 +21,8 @@ const FILE: &str = "vodmill.toml";
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
+
+pub use redis::QueueMode;
 
 macro_rules! settings {
     ($($(#[$attribute:meta])* $name:ident: $type:ty,)+) => {
@@ -56,6 +59,18 @@ settings! {
     /// PostgreSQL is behind a pooler in transaction mode, such as PgBouncer. Default: false
     #[arg(long, env = "VODMILL_DATABASE_POOLED", global = true, num_args = 0..=1, default_missing_value = "true", hide_short_help = true)]
     database_pooled: bool,
+
+    /// Who tells workers at once that there is work: database, redis, or hybrid: redis while it answers. Default: database
+    #[arg(long, env = "VODMILL_JOB_QUEUE_MODE", global = true, value_name = "MODE", hide_short_help = true)]
+    job_queue_mode: QueueMode,
+
+    /// The Redis that carries hints, live news and locks between servers: redis://… or rediss://… Default: none
+    #[arg(long, env = "VODMILL_REDIS_URL", global = true, value_name = "URL", hide_env_values = true, hide_short_help = true)]
+    redis_url: String,
+
+    /// What all names in Redis begin with; one for each database. Default: vodmill:
+    #[arg(long, env = "VODMILL_REDIS_PREFIX", global = true, value_name = "TEXT", hide_short_help = true)]
+    redis_prefix: String,
 
     /// How long a lease lasts, in minutes; renewed while the work moves. Default: 1
     #[arg(long, env = "VODMILL_WORKER_CLAIM_DURATION_MINUTES", global = true, value_name = "MINUTES", hide_short_help = true)]

@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-store", &["vodmill-rules", "vodmill-telemetry", "vodmill-wire"]),
     ("vodmill-outbound", &[]),
     ("vodmill-orchestrator", &["vodmill-outbound", "vodmill-rules", "vodmill-store"]),
+    ("vodmill-dispatch", &["vodmill-rules", "vodmill-store"]),
     ("vodmill-media", &[]),
     ("vodmill-files", &["vodmill-rules"]),
     (
@@ -27,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "vodmill-server",
         &[
+            "vodmill-dispatch",
             "vodmill-files",
             "vodmill-media",
             "vodmill-outbound",
@@ -40,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "vodmill",
         &[
+            "vodmill-dispatch",
             "vodmill-files",
             "vodmill-media",
             "vodmill-orchestrator",

@@ -240,6 +240,59 @@ fn a_listener_hears_what_it_asked_for_and_who_may_not_listen_is_told() {
     assert_eq!(server.ask("?after=x", None, SECRET).0, 400);
 }
 
+#[test]
+fn what_happens_through_one_server_is_heard_at_another_by_redis() {
+    let url = std::env::var("VODMILL_TEST_REDIS_URL").expect("a Redis to test with: scripts/with-services");
+    let prefix = format!("test-{:016x}:", rand::random::<u64>());
+    let redis = [
+        ("VODMILL_REDIS_URL", url.as_str()),
+        ("VODMILL_REDIS_PREFIX", prefix.as_str()),
+        ("VODMILL_JOB_QUEUE_MODE", "redis"),
+    ];
+    heard_at_another(&redis);
+}
+
+#[test]
+fn what_happens_through_one_server_is_heard_at_another_by_the_database() {
+    heard_at_another(&[]);
+}
+
+fn heard_at_another(settings: &[(&str, &str)]) {
+    let world = World::new(Engine::Postgres);
+    let (here, there) = (Server::start(&world, settings), Server::start(&world, settings));
+    let mut worker = world.vodmill(&["worker", "--slots", "1"]);
+    for (name, value) in settings {
+        worker = worker.env(name, value);
+    }
+    let _worker = worker.start();
+    let mut listener = there.listen("", None);
+    listener.next().unwrap();
+
+    let stage = serde_json::json!({ "name": "work", "sleep_ms": 1500, "segments": 2 });
+    let answer = reqwest::blocking::Client::new()
+        .post(format!("http://{}/api/jobs", here.address))
+        .header("X-Admin-Secret", SECRET)
+        .json(&serde_json::json!({ "name": "live", "stage": [stage] }))
+        .send()
+        .unwrap();
+    assert!(answer.status().is_success(), "{answer:?}");
+
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|(_, what)| what != "ended") {
+        let block = listener.next().expect("the stream goes on");
+        if let Some(event) = block.event.filter(|event| event != "worker") {
+            heard.push((event, block.data["what"].as_str().unwrap_or_default().to_owned()));
+        }
+    }
+    let times = |event: &str, what: &str| heard.iter().filter(|it| it.0 == event && it.1 == what).count();
+    assert_eq!(
+        (times("job", "submitted"), times("segment", "done"), times("job", "ended")),
+        (1, 2, 1),
+        "{heard:?}"
+    );
+    assert!(times("progress", "") > 0, "{heard:?}");
+}
+
 /// Hears requests and answers 204; their texts.
 fn receiver() -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

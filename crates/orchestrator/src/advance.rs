@@ -1,7 +1,7 @@
 //! Carrying jobs forward: commits are settled, stages released, plans expanded, retries made, final errors judged.
 
 use crate::Options;
-use crate::duty::{Look, repeat};
+use crate::duty::{Look, When, repeat};
 use store::wake::Topic;
 use store::{Result, Store};
 
@@ -10,7 +10,7 @@ const BATCH: i64 = 1000;
 
 pub(crate) async fn commits(store: &Store, options: &Options) {
     let wakeups = store.wake().subscribe(Topic::Settle);
-    repeat("carry jobs forward", options.poll, Some(wakeups), || settle(store)).await;
+    repeat("carry jobs forward", When::Woken(wakeups, options.poll), || settle(store)).await;
 }
 
 async fn settle(store: &Store) -> Result<Look> {
@@ -26,7 +26,7 @@ async fn settle(store: &Store) -> Result<Look> {
 
 pub(crate) async fn failures(store: &Store, options: &Options) {
     let wakeups = store.wake().subscribe(Topic::Judge);
-    repeat("retry and judge what failed", options.poll, Some(wakeups), || judge(store)).await;
+    repeat("retry and judge what failed", When::Woken(wakeups, options.poll), || judge(store)).await;
 }
 
 async fn judge(store: &Store) -> Result<Look> {

@@ -15,21 +15,63 @@ pub(crate) enum Look {
 const SOON: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Repeats `look` for ever. Interest in wake-ups is registered before the look, so that none falls in between.
+/// How much longer those wait who do not lead: nothing rests on the leader, so they look too, now and then.
+const FOLLOWERS: u32 = 10;
+
+/// When to look again.
+pub(crate) enum When {
+    /// When woken, and after this time though nobody says so.
+    Woken(watch::Receiver<u64>, Duration),
+    /// By the clock. One of several orchestrators does so for all, if it is known which.
+    Clock(Duration, Option<watch::Receiver<bool>>),
+}
+
+impl When {
+    /// Interest in wake-ups is registered before the look, so that none falls in between.
+    fn register(&mut self) {
+        match self {
+            When::Woken(hints, _) => hints.mark_unchanged(),
+            When::Clock(_, Some(leads)) => leads.mark_unchanged(),
+            When::Clock(_, None) => {}
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        match self {
+            When::Clock(interval, Some(leads)) if !*leads.borrow() => *interval * FOLLOWERS,
+            When::Woken(_, interval) | When::Clock(interval, _) => *interval,
+        }
+    }
+
+    /// Returns early for a wake-up, and when the lead has changed.
+    async fn wait(&mut self, wait: Duration) {
+        let early = async {
+            let told = match self {
+                When::Woken(hints, _) => hints.changed().await,
+                When::Clock(_, Some(leads)) => leads.changed().await,
+                When::Clock(_, None) => std::future::pending().await,
+            };
+            if told.is_err() {
+                // Nobody is left who could say anything.
+                std::future::pending::<()>().await;
+            }
+        };
+        let _ = tokio::time::timeout(wait, early).await;
+    }
+}
+
+/// Repeats `look` for ever.
 pub(crate) async fn repeat<F: Future<Output = Result<Look>>>(
     name: &'static str,
-    interval: Duration,
-    mut wakeups: Option<watch::Receiver<u64>>,
+    mut when: When,
     mut look: impl FnMut() -> F,
 ) {
     let mut failures = 0;
     loop {
-        if let Some(wakeups) = &mut wakeups {
-            wakeups.mark_unchanged();
-        }
+        when.register();
         let wait = match look().await {
-            Ok(Look::Idle) => interval,
-            Ok(Look::Again) => SOON.min(interval),
+            Ok(Look::Idle) => when.interval(),
+            Ok(Look::Again) => SOON.min(when.interval()),
             Err(error) => {
                 failures += 1;
                 complain(name, &error, failures);
@@ -38,18 +80,7 @@ pub(crate) async fn repeat<F: Future<Output = Result<Look>>>(
             }
         };
         failures = 0;
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = changed(&mut wakeups) => {}
-        }
-    }
-}
-
-async fn changed(wakeups: &mut Option<watch::Receiver<u64>>) {
-    match wakeups {
-        // The store lives as long as the duty, so its channel is never closed.
-        Some(wakeups) => drop(wakeups.changed().await),
-        None => std::future::pending().await,
+        when.wait(wait).await;
     }
 }
 

@@ -3,7 +3,7 @@
 //! A line appended to a file appears exactly once, for the file itself remembers the keys.
 
 use crate::Options;
-use crate::duty::{Look, repeat};
+use crate::duty::{Look, When, repeat};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ const BATCH: i64 = 500;
 
 pub(crate) async fn run(store: &Store, options: &Options) {
     let wakeups = store.wake().subscribe(Topic::Deliver);
-    repeat("deliver effects", options.poll, Some(wakeups), || deliver(store)).await;
+    repeat("deliver effects", When::Woken(wakeups, options.poll), || deliver(store)).await;
 }
 
 async fn deliver(store: &Store) -> Result<Look> {

@@ -10,7 +10,7 @@ use store::{Result, Store};
 const BATCH: i64 = 20;
 
 pub(crate) async fn run(store: &Store, options: &Options) {
-    repeat("keep house", options.housekeeping_interval, None, || keep(store, options)).await;
+    repeat("keep house", options.by_clock(options.housekeeping_interval), || keep(store, options)).await;
 }
 
 async fn keep(store: &Store, options: &Options) -> Result<Look> {

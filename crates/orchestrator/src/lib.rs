@@ -9,7 +9,8 @@
 //! | archive, prune, prepare and drop history | now and then | [`housekeeping`] |
 //!
 //! Any number may run at once: each duty is a store transaction that passes over what another is busy with, and is
-//! safe to repeat. Killed at any line, an orchestrator leaves nothing that the next look does not find.
+//! safe to repeat. One of them may lead in what the clock brings, which saves looks and decides nothing. Killed at any
+//! line, an orchestrator leaves nothing that the next look does not find.
 
 mod advance;
 mod duty;
@@ -18,8 +19,10 @@ mod housekeeping;
 mod recovery;
 pub mod webhook;
 
+use duty::When;
 use std::time::Duration;
 use store::Store;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Clone)]
@@ -49,6 +52,14 @@ pub struct Options {
     pub workers_after: Duration,
     /// Where alerts are posted. Default: nowhere.
     pub webhook: Option<webhook::Options>,
+    /// Whether this one does what the clock brings, for all; the others look ten times more seldom. Default: it does.
+    pub leads: Option<watch::Receiver<bool>>,
+}
+
+impl Options {
+    fn by_clock(&self, interval: Duration) -> When {
+        When::Clock(interval, self.leads.clone())
+    }
 }
 
 impl Default for Options {
@@ -67,6 +78,7 @@ impl Default for Options {
             messages_after: 7 * DAY,
             workers_after: 7 * DAY,
             webhook: None,
+            leads: None,
         }
     }
 }

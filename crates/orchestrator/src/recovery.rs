@@ -8,7 +8,7 @@ const BATCH: i64 = 500;
 
 pub(crate) async fn leases(store: &Store, options: &Options) {
     tokio::time::sleep(options.grace).await;
-    repeat("take back expired leases", options.recovery_interval, None, || recover(store)).await;
+    repeat("take back expired leases", options.by_clock(options.recovery_interval), || recover(store)).await;
 }
 
 async fn recover(store: &Store) -> Result<Look> {
@@ -34,7 +34,7 @@ async fn recover(store: &Store) -> Result<Look> {
 
 /// Work that is far behind its fellows while workers are idle is begun a second time.
 pub(crate) async fn stragglers(store: &Store, options: &Options) {
-    repeat("look for stragglers", options.hedge_interval, None, || hedge(store)).await;
+    repeat("look for stragglers", options.by_clock(options.hedge_interval), || hedge(store)).await;
 }
 
 async fn hedge(store: &Store) -> Result<Look> {
@@ -47,7 +47,7 @@ async fn hedge(store: &Store) -> Result<Look> {
 /// A silent worker is only *said* to be offline: its leases expire by themselves.
 pub(crate) async fn workers(store: &Store, options: &Options) {
     tokio::time::sleep(options.offline_grace).await;
-    repeat("look for silent workers", options.offline_interval, None, || mark(store)).await;
+    repeat("look for silent workers", options.by_clock(options.offline_interval), || mark(store)).await;
 }
 
 async fn mark(store: &Store) -> Result<Look> {

@@ -10,7 +10,7 @@ mod secret;
 
 pub use secret::{BadSecret, Secret};
 
-use crate::duty::{Look, repeat};
+use crate::duty::{Look, When, repeat};
 use outbound::Reach;
 use reqwest::Client;
 use rules::Millis;
@@ -75,7 +75,7 @@ pub(crate) async fn run(store: &Store, options: &crate::Options) {
     };
     let wakeups = store.wake().subscribe(Topic::Deliver);
     let look = || deliver(store, webhook, &client);
-    repeat("deliver alerts", options.poll, Some(wakeups), look).await;
+    repeat("deliver alerts", When::Woken(wakeups, options.poll), look).await;
 }
 
 fn client(options: &Options) -> Result<Client, reqwest::Error> {

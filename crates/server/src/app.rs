@@ -14,6 +14,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use dispatch::Redis;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +89,8 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct App {
     pub store: Store,
+    /// Where news comes from that the database does not keep, if there is such a place.
+    pub redis: Option<Redis>,
     pub data: Data,
     pub ingest: Ingest,
     pub(crate) admin: AdminSecret,
@@ -110,10 +113,15 @@ impl App {
             events: Hub::new(options.sse_listeners),
             ending: CancellationToken::new(),
             store,
+            redis: None,
             data,
             admin,
             options,
         }
+    }
+
+    pub fn with_redis(self, redis: Option<Redis>) -> Self {
+        App { redis, ..self }
     }
 }
 

@@ -20,6 +20,9 @@ struct Health {
     status: &'static str,
     version: &'static str,
     database: &'static str,
+    /// `ok` or `away`, where one is configured. Without it the server is slower to tell, and still `ok`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redis: Option<&'static str>,
     workers: i64,
     pending_jobs: i64,
 }
@@ -44,6 +47,7 @@ async fn look(app: &App) -> (StatusCode, Health) {
         status: if is_well { "ok" } else { "unhealthy" },
         version: env!("CARGO_PKG_VERSION"),
         database: if is_well { "ok" } else { "away" },
+        redis: app.redis.as_ref().map(|redis| if redis.is_up() { "ok" } else { "away" }),
         workers: counts.workers,
         pending_jobs: counts.pending_jobs,
     };

@@ -1,6 +1,7 @@
 //! `vodmill serve`: one process gives a self-hoster everything; several of them lead a fleet.
 
 use super::worker::processors;
+use crate::beside::Beside;
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, metrics};
 use anyhow::Context;
@@ -45,7 +46,9 @@ impl Args {
         }
         store.ask_for_alerts(&settings.alerts()?).await?;
         let admin = admin(settings, &store).await?;
-        let app = App::new(store.clone(), data.clone(), admin, settings.server_options()?);
+        let mut beside = Beside::start(settings, &store).await?;
+        let app = App::new(store.clone(), data.clone(), admin, settings.server_options()?)
+            .with_redis(beside.redis.clone());
         let address = settings.listen.as_deref().unwrap_or("127.0.0.1:8080");
         let listener =
             TcpListener::bind(address).await.with_context(|| Usage(format!("cannot listen on {address}")))?;
@@ -53,7 +56,7 @@ impl Args {
         let shutdown = Shutdown::on_signals()?;
         eprintln!("vodmill: listening on http://{}", listener.local_addr()?);
 
-        let (ending, beside) = orchestrate(settings, &store)?;
+        let (ending, orchestrating) = orchestrate(settings, &store, &mut beside)?;
         let closing = CancellationToken::new();
         let serving = tokio::spawn(server::run(app, listener, closing.clone()));
         let options = self.options(&data, &store).await?;
@@ -65,7 +68,8 @@ impl Args {
         closing.cancel();
         serving.await?;
         ending.cancel();
-        beside.await?;
+        orchestrating.await?;
+        beside.end().await;
         worked?;
         store.close().await;
         Ok(Done::Yes)
@@ -136,10 +140,12 @@ fn handlers(data: &Data) -> Handlers {
 fn orchestrate(
     settings: &Settings,
     store: &Store,
+    beside: &mut Beside,
 ) -> anyhow::Result<(CancellationToken, tokio::task::JoinHandle<()>)> {
     let ending = CancellationToken::new();
     let mut options = settings.orchestrator_options()?;
     options.grace = duration(store.options().lease);
+    options.leads = Some(beside.orchestrates(store));
     options.offline_grace = duration(store.options().heartbeat_interval) * 2;
     Ok((ending.clone(), tokio::spawn(orchestrator::run(store.clone(), options, ending))))
 }

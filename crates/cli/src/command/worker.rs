@@ -1,5 +1,6 @@
 mod remote;
 
+use crate::beside::Beside;
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, metrics};
 use rules::placement::Capabilities;
@@ -67,11 +68,13 @@ impl Args {
         let store = settings.open().await?;
         let options = self.options_at(&store, settings)?;
         let shutdown = Shutdown::on_signals()?;
-        let (ending, beside) = self.orchestrate(settings, &store)?;
+        let mut beside = Beside::start(settings, &store).await?;
+        let (ending, orchestrating) = self.orchestrate(settings, &store, &mut beside)?;
         let summary = worker::run(store.desk(), Handlers::built_in(), options, shutdown).await;
         // It goes on while the worker drains: what the worker still commits is settled.
         ending.cancel();
-        beside.await?;
+        orchestrating.await?;
+        beside.end().await;
         summary?;
         Ok(Done::Yes)
     }
@@ -129,6 +132,7 @@ impl Args {
         &self,
         settings: &Settings,
         store: &Store,
+        beside: &mut Beside,
     ) -> anyhow::Result<(CancellationToken, JoinHandle<()>)> {
         let token = CancellationToken::new();
         let (store, ending) = (store.clone(), token.clone());
@@ -142,7 +146,8 @@ impl Args {
             };
             return Ok((token, tokio::spawn(carrier)));
         }
-        let options = settings.orchestrator_options()?;
+        let mut options = settings.orchestrator_options()?;
+        options.leads = Some(beside.orchestrates(&store));
         Ok((token, tokio::spawn(orchestrator::run(store, options, ending))))
     }
 }

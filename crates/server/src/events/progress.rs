@@ -1,73 +1,73 @@
 //! How far work is and how busy workers are: told while somebody listens, and only what has changed.
+//!
+//! With Redis one process looks for all ([`dispatch::herald`]), and this one hears of it; when it has heard nothing for a
+//! while, or there is no Redis, it looks itself.
 
 use super::frame::Frame;
 use crate::app::App;
+use dispatch::herald;
+use dispatch::news::{self, News};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::time::Duration;
-use store::running::{Load, Running};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 const EVERY: Duration = Duration::from_secs(1);
-const MOST: i64 = 2000;
+
+/// So long after the last news, there may be nobody who tells any.
+const SILENCE: Duration = Duration::from_secs(3);
 
 #[derive(Serialize)]
-struct Progress<'a> {
-    running: &'a [Running],
+struct Progress<T> {
+    running: T,
 }
 
 pub async fn run(app: &App) {
+    let heard = watch::Sender::new(None);
+    let listen = async {
+        if let Some(redis) = &app.redis {
+            news::listen(redis, |news| {
+                heard.send_replace(Some(Instant::now()));
+                tell(app, news);
+            })
+            .await;
+        }
+    };
+    tokio::join!(listen, look(app, &heard));
+}
+
+fn tell(app: &App, news: News) {
+    app.events.tell(match news {
+        News::Progress(news::Progress { job, video, running }) => {
+            Frame::passing("progress", Some(job.0), video.map(|id| id.0), &Progress { running })
+        }
+        News::Load(load) => Frame::passing("worker", None, None, &load),
+    });
+}
+
+async fn look(app: &App, heard: &watch::Sender<Option<Instant>>) {
     let (mut jobs, mut workers) = (HashMap::new(), HashMap::new());
     loop {
         app.events.somebody().await;
-        if let Err(error) = look(app, &mut jobs, &mut workers).await {
-            tracing::debug!("cannot tell how far work is: {error}");
+        let is_told = heard.borrow().is_some_and(|at: Instant| at.elapsed() < SILENCE);
+        if !is_told {
+            match herald::changes(&app.store, &mut jobs, &mut workers).await {
+                Ok((progress, loads)) => {
+                    for herald::Progress { job, video, running } in progress {
+                        let video = video.map(|id| id.0);
+                        app.events.tell(Frame::passing(
+                            "progress",
+                            Some(job.0),
+                            video,
+                            &Progress { running },
+                        ));
+                    }
+                    loads.iter().for_each(|load| app.events.tell(Frame::passing("worker", None, None, load)));
+                }
+                Err(error) => tracing::debug!("cannot tell how far work is: {error}"),
+            }
         }
         tokio::time::sleep(EVERY).await;
-    }
-}
-
-async fn look(
-    app: &App,
-    jobs: &mut HashMap<i64, Vec<Running>>,
-    workers: &mut HashMap<String, Load>,
-) -> store::Result<()> {
-    let running = app.store.running(MOST).await?;
-    let now = running.chunk_by(|a, b| a.job == b.job).map(|of_job| (of_job[0].job.0, of_job.to_vec()));
-    for (job, running) in changed(jobs, now.collect()) {
-        let video = running.first().and_then(|one| one.video).map(|id| id.0);
-        app.events.tell(Frame::passing("progress", Some(job), video, &Progress { running: &running }));
-    }
-    let loads = app.store.loads(MOST).await?.into_iter().map(|load| (load.id.clone(), load));
-    for (_, load) in changed(workers, loads.collect()) {
-        app.events.tell(Frame::passing("worker", None, None, &load));
-    }
-    Ok(())
-}
-
-/// What is new or other than before.
-fn changed<K: Eq + Hash + Clone, V: PartialEq + Clone>(
-    before: &mut HashMap<K, V>,
-    now: HashMap<K, V>,
-) -> Vec<(K, V)> {
-    let is_new = |(key, value): &(&K, &V)| before.get(*key) != Some(*value);
-    let new = now.iter().filter(is_new).map(|(key, value)| (key.clone(), value.clone())).collect();
-    *before = now;
-    new
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_has_changed_is_told() {
-        let mut before = HashMap::from([(1, "a"), (2, "b")]);
-
-        let mut told = changed(&mut before, HashMap::from([(1, "a"), (2, "c"), (3, "d")]));
-
-        told.sort();
-        assert_eq!(told, [(2, "c"), (3, "d")]);
-        assert!(changed(&mut before, HashMap::from([(1, "a")])).is_empty());
     }
 }
