@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode scaling chaos chaos-fleet contract check-deploy model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode bench-wake scaling chaos chaos-fleet contract check-deploy model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -16,7 +16,7 @@ build: ## Build the program, for use: target/release/vodmill
 	@scripts/install-missing build
 	cargo build --release -p vodmill --locked
 
-test: ## Check format and lints, then run all tests, on a PostgreSQL and a PgBouncer of their own
+test: ## Check format and lints, then run all tests, on a PostgreSQL, a PgBouncer and a Redis of their own
 	@scripts/install-missing test
 	@scripts/with-services scripts/run-tests
 
@@ -39,6 +39,11 @@ bench-server: build ## Measure a server with 1,000 simulated workers and listene
 	@scripts/install-missing bench
 	@mkdir -p bench/results
 	@scripts/with-services bench/server.sh | tee bench/results/server-$$(date +%F).md
+
+bench-wake: build ## Measure how workers are told of work: polling, NOTIFY, Redis; keeps the figures in bench/results
+	@scripts/install-missing bench
+	@mkdir -p bench/results
+	@scripts/with-services bench/wake.sh | tee bench/results/wake-$$(date +%F).md
 
 bench-transcode: build ## Measure transcoding beside one plain ffmpeg command; keeps the figures in bench/results
 	@scripts/install-missing demo

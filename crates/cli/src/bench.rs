@@ -8,6 +8,7 @@
 //! | what is measured | [`verbs`], [`drain`], [`latency`], [`backlog`], [`recovery`] |
 //! | a server with simulated workers | [`server`] |
 //! | one long video on fleets of every size, simulated | [`scaling`] |
+//! | who tells of work: nobody, NOTIFY, Redis | [`wake`] |
 //! | what people see | [`figure`] |
 //!
 //! To add a measure: give it a function that pushes its [`figure::Figure`]s, and a line in [`queue::Part`].
@@ -18,6 +19,7 @@ mod figure;
 mod latency;
 mod load;
 mod place;
+mod processor;
 mod queue;
 mod raw;
 mod recovery;
@@ -25,6 +27,7 @@ mod scaling;
 mod server;
 mod sizes;
 mod verbs;
+mod wake;
 
 use crate::Done;
 use crate::settings::Settings;
@@ -35,6 +38,7 @@ pub enum Command {
     Queue(queue::Args),
     Scaling(scaling::Args),
     Server(server::Args),
+    Wake(wake::Args),
 }
 
 impl Command {
@@ -43,6 +47,7 @@ impl Command {
             Command::Queue(args) => args.run(settings).await,
             Command::Scaling(args) => args.run(),
             Command::Server(args) => args.run(settings).await,
+            Command::Wake(args) => args.run(settings).await,
         }
     }
 }
