@@ -163,7 +163,14 @@ impl Drop for Process {
 }
 
 pub fn commit(task: &Assignment) -> Commit {
-    Commit { proof: task.proof, result: None, publication: None, usage: Usage::default(), steps: Vec::new() }
+    Commit {
+        proof: task.proof,
+        result: None,
+        publication: None,
+        arrival: None,
+        usage: Usage::default(),
+        steps: Vec::new(),
+    }
 }
 
 pub async fn within<T>(what: &str, done: impl Future<Output = T>) -> T {
