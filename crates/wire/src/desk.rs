@@ -42,6 +42,11 @@ pub trait Desk: Send + Sync + 'static {
     /// Returns when there may be new work since `has_work` last said no. A hint: it may come late, or never.
     fn wait_for_work(&self) -> impl Future<Output = ()> + Send;
 
+    /// Under which id the desk knows the worker, if not under the worker's own.
+    fn known_as(&self) -> Option<WorkerId> {
+        None
+    }
+
     /// How often the desk wants to hear of the worker, if it has said so.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None

@@ -93,6 +93,10 @@ pub struct HeartbeatResponse {
     pub heartbeat_interval_ms: i64,
     pub lease_ms: i64,
     pub server_version: String,
+    /// As people know the worker: its logs and traces say so too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
+    pub worker_id: Option<rules::WorkerId>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use telemetry::metrics::SLOTS;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tracing::{Instrument, error_span, info, warn};
+use tracing::{Instrument, error_span, field, info, warn};
 use wire::Desk;
 
 use crate::cycle::Cycle;
@@ -33,8 +33,8 @@ pub async fn run<D: Desk>(
 ) -> Result<Summary, Error> {
     let shared = Arc::new(Shared::new(desk, handlers, options, shutdown.child()).await?);
     SLOTS.set([], shared.options.slots.get().into());
-    // Names the worker, in every line of the log that is about it.
-    let span = error_span!("worker", worker.id = %shared.id);
+    // Names the worker in every line of the log that is about it, once the desk has said how it is called.
+    let span = error_span!("worker", worker.id = field::Empty);
     lead(shared).instrument(span).await
 }
 

@@ -9,7 +9,7 @@ use rules::worker::Status;
 use serde_json::json;
 use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{Span, field, info, warn};
 use uuid::Uuid;
 use wire::{Desk, Heartbeat, Hello};
 
@@ -105,11 +105,19 @@ impl<D: Desk> Shared<D> {
 
     pub async fn register(&self) -> Result<(), wire::Error> {
         self.ask(self.desk.register(&self.hello)).await?;
-        let (id, name, able) = (self.id, &self.hello.name, &self.hello.capabilities);
+        let (id, name, able) = (self.known_as(), &self.hello.name, &self.hello.capabilities);
+        if self.registered.get().is_none() {
+            Span::current().record("worker.id", field::display(id));
+        }
         info!("registered {name} as {id}, able to do {able}");
         self.is_forgotten.store(false, Ordering::Relaxed);
         let _ = self.registered.set(());
         Ok(())
+    }
+
+    /// As people know this worker.
+    pub fn known_as(&self) -> WorkerId {
+        self.desk.known_as().unwrap_or(self.id)
     }
 
     pub fn is_forgotten(&self) -> bool {

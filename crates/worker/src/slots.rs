@@ -61,7 +61,7 @@ impl<D: Desk> Slots<D> {
         let context = Context::new(&job, self.shared.workshop.folder(execution_id(&job)), began);
         let seat = self.shared.roster.seat(job, context);
         let (span, job) = (seat.span.clone(), &seat.job);
-        let trace = trace::of(job, self.shared.id);
+        let trace = trace::of(job, self.shared.known_as());
         span.in_scope(|| {
             let (task, stage) = (job.proof.task, &job.stage);
             info!("claimed task {task} ({stage}, attempt {} of {})", job.attempt, job.max_attempts);

@@ -38,10 +38,13 @@ impl House {
     }
 
     pub fn seated(seat: Seat, engine: Engine, settings: &[(&'static str, &str)]) -> Self {
+        House::of(World::new(engine), seat, settings)
+    }
+
+    pub fn of(world: World, seat: Seat, settings: &[(&'static str, &str)]) -> Self {
         let client = Client::builder().timeout(Duration::from_secs(50)).no_proxy().build().unwrap();
         let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        let mut house =
-            House { world: World::new(engine), client, process: None, port: 0, settings, _seat: seat };
+        let mut house = House { world, client, process: None, port: 0, settings, _seat: seat };
         house.start();
         house
     }
@@ -188,7 +191,8 @@ impl House {
         for (name, value) in settings {
             program = program.env(name, value);
         }
-        Remote { _process: program.start_logged(&log), log }
+        let id = registered["worker_id"].as_str().unwrap().to_owned();
+        Remote { _process: program.start_logged(&log), log, id }
     }
 
     /// A registered worker that this test plays itself.
@@ -210,6 +214,7 @@ impl House {
 pub struct Remote {
     _process: Process,
     pub log: PathBuf,
+    pub id: String,
 }
 
 /// The encoder that works below this folder.

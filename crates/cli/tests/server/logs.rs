@@ -34,6 +34,9 @@ fn every_line_about_an_execution_names_its_job_task_execution_and_worker() {
             assert!(line["execution.id"].as_str().unwrap().starts_with(line["task.id"].as_str().unwrap()));
         }
     }
+    for line in about(&worker.log, "done: ") {
+        assert_eq!(line["worker.id"], worker.id, "it goes by the name that the server knows: {line}");
+    }
     let recovered = &about(&house.log(), "took back task")[0];
     assert_eq!(recovered["job.id"], lost["id"].to_string());
     assert_eq!(recovered["task.id"], task["proof"]["task"]);

@@ -4,7 +4,7 @@ use crate::house::{House, problem};
 use crate::on_both_engines;
 use crate::prometheus::{Prometheus, deploy, promtool};
 use crate::seat::Seat;
-use crate::support::{Engine, until};
+use crate::support::{Engine, World, until};
 use serde_json::Value;
 
 on_both_engines![metrics_are_for_those_who_may_read_them, metrics_tell_what_waits_and_who_works];
@@ -66,6 +66,24 @@ fn metrics_tell_what_waits_and_who_works(engine: Engine) {
     assert!(text.contains("vodmill_executions_ended_total{outcome=\"transient\"} 1\n"), "{text}");
     assert!(text.contains("route=\"/api/worker/claim\",status=\"200\""), "{text}");
     promtool(&["check", "metrics"], &text);
+}
+
+#[test]
+fn without_its_database_a_server_tells_that_and_nothing_stale() {
+    let house = House::of(World::with_server(), Seat::take(1), &[LISTEN]);
+    let address = format!("http://127.0.0.1:{}/metrics", metrics_port(&house.log()));
+    let told = || house.client.get(&address).send().unwrap().text().unwrap();
+    assert!(told().contains("\nvodmill_database_up 1\n"));
+    let database = house.world.server.as_ref().unwrap();
+
+    database.stop("immediate");
+
+    until("it says that the database is away", || told().contains("\nvodmill_database_up 0\n"));
+    let away = told();
+    assert!(!away.contains("vodmill_tasks") && away.contains("vodmill_jobs_created_total"), "{away}");
+    promtool(&["check", "metrics"], &away);
+    database.start_again();
+    until("it says that the database is back", || told().contains("\nvodmill_database_up 1\n"));
 }
 
 /// After one real video everything that dashboard and alerts ask for is there.

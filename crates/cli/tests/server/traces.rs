@@ -19,7 +19,7 @@ fn one_trace_leads_from_the_upload_through_every_task_on_every_worker() {
     let collector = Collector::start();
     let settings = [("VODMILL_OTLP_ENDPOINT", collector.url.as_str()), ("OTEL_BSP_SCHEDULE_DELAY", "100")];
     let house = House::seated(Seat::take(3), Engine::Postgres, &settings);
-    let _worker = house.remote_worker("far", &settings);
+    let worker = house.remote_worker("far", &settings);
     let upload =
         house.admin("POST", "/api/videos?title=a").header("traceparent", format!("00-{TRACE}-{CLIENT}-01"));
 
@@ -54,6 +54,7 @@ fn one_trace_leads_from_the_upload_through_every_task_on_every_worker() {
     assert_eq!((of("encode"), of("publish")), (Some("vodmill-worker"), Some("vodmill-server")));
 
     let encode = executions.iter().find(|span| span.name == "encode").unwrap();
+    assert_eq!(encode.attributes["worker.id"], worker.id);
     let command = ours.iter().find(|span| span.name == "ffmpeg (encode)").expect("its command is a span");
     assert_eq!(command.parent, encode.id);
     assert_eq!(command.attributes["process.exit.code"], "0");

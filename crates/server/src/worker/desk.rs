@@ -75,6 +75,7 @@ async fn heartbeat(
         heartbeat_interval_ms: app.store.options().heartbeat_interval.0,
         lease_ms: app.store.options().lease.0,
         server_version: env!("CARGO_PKG_VERSION").into(),
+        worker_id: Some(worker),
     }))
 }
 

@@ -47,6 +47,7 @@ struct Known {
     worker: Option<WorkerId>,
     heartbeat: Option<Heartbeat>,
     interval: Option<Duration>,
+    known_as: Option<WorkerId>,
 }
 
 impl HttpDesk {
@@ -69,7 +70,9 @@ impl HttpDesk {
         };
         let answer: HeartbeatResponse = self.client.post("heartbeat", &request, Duration::ZERO).await?;
         let interval = Duration::from_millis(answer.heartbeat_interval_ms.max(0).unsigned_abs());
-        self.known().interval = Some(interval.clamp(*INTERVALS.start(), *INTERVALS.end()));
+        let mut known = self.known();
+        known.interval = Some(interval.clamp(*INTERVALS.start(), *INTERVALS.end()));
+        known.known_as = answer.worker_id;
         Ok(answer.status)
     }
 
@@ -192,6 +195,10 @@ impl Desk for HttpDesk {
                 }
             }
         }
+    }
+
+    fn known_as(&self) -> Option<WorkerId> {
+        self.known().known_as
     }
 
     fn heartbeat_interval(&self) -> Option<Duration> {

@@ -112,6 +112,7 @@ impl Server {
                 heartbeat_interval_ms: 750,
                 lease_ms: 60_000,
                 server_version: "0.1.0".into(),
+                worker_id: None,
             }),
             "claim" => json(&self.claim(&body).await),
             "progress" => {
