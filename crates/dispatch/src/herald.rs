@@ -32,6 +32,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// What happens within this time is read at once.
 const GATHER: Duration = Duration::from_millis(20);
 
+/// Who takes over later than this tells nothing of what happened before.
+const OLD_NEWS: Duration = Duration::from_secs(60);
+
 const PAGE: i64 = 500;
 const MOST: i64 = 2000;
 
@@ -105,7 +108,8 @@ async fn tell_events(redis: &Redis, store: &Store, at: Option<Cursor>) -> Result
     let mut words = redis::pipe();
     page.events.iter().for_each(|event| say(&mut words, redis, event));
     if !words.is_empty() {
-        words.cmd("SET").arg(redis.names().herald()).arg(page.next.to_string()).ignore();
+        let told = words.cmd("SET").arg(redis.names().herald()).arg(page.next.to_string());
+        told.arg("EX").arg(OLD_NEWS.as_secs()).ignore();
         redis.tell::<()>(&words).await.map_err(|error| error.to_string())?;
     }
     Ok((page.next, page.is_last))

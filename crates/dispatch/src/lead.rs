@@ -26,7 +26,10 @@ pub async fn stand(
     while !shutdown.is_cancelled() {
         match redis.as_ref().filter(|redis| redis.is_up()) {
             Some(redis) => by_redis(name, redis, &leads, &shutdown).await,
-            None => by_database(name, redis.as_ref(), &store, &leads, &shutdown).await,
+            None => tokio::select! {
+                () = by_database(name, redis.as_ref(), &store, &leads) => {}
+                () = shutdown.cancelled() => {}
+            },
         }
         say(name, &leads, false);
         tokio::select! {
@@ -53,21 +56,12 @@ pub(crate) async fn by_redis(
     }
 }
 
-async fn by_database(
-    name: &'static str,
-    redis: Option<&Redis>,
-    store: &Store,
-    leads: &watch::Sender<bool>,
-    shutdown: &CancellationToken,
-) {
+async fn by_database(name: &'static str, redis: Option<&Redis>, store: &Store, leads: &watch::Sender<bool>) {
     let Ok(Some(mut lead)) = store.try_lead(name).await else { return };
     say(name, leads, true);
     // A Redis that is back decides from then on.
     while !redis.is_some_and(Redis::is_up) && lead.is_kept().await {
-        tokio::select! {
-            () = sleep(ASK) => {}
-            () = shutdown.cancelled() => return,
-        }
+        sleep(ASK).await;
     }
 }
 

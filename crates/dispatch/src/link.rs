@@ -173,7 +173,8 @@ impl Redis {
 
     pub(crate) fn error(&self, error: &RedisError) -> Error {
         match error.code() {
-            Some("NOGROUP") => Error::NoStreams,
+            // Who waited at a stream that vanished is told in other words than who comes later.
+            Some("NOGROUP" | "UNBLOCKED") => Error::NoStreams,
             _ => self.away(&error.to_string()),
         }
     }

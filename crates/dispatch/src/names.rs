@@ -75,3 +75,19 @@ impl Names {
         format!("{}{name}", self.prefix)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Redis answers in this order.
+    #[test]
+    fn streams_are_named_from_the_most_urgent_down() {
+        let names: Vec<String> = Names::new("x:").all_ready().into_iter().map(|(_, name)| name).collect();
+
+        assert_eq!(
+            (names.len(), &*names[0], &*names[1], &*names[10]),
+            (11, "x:ready:10", "x:ready:9", "x:ready:0")
+        );
+    }
+}

@@ -14,6 +14,13 @@ use std::time::Duration;
 /// Two names that fall on one key only take turns.
 const TRY: &str = "SELECT pg_try_advisory_xact_lock(hashtext('vodmill'), hashtext(coalesce(current_schema(), '') || '/' || $1))";
 
+/// Asked first, by the pool: most who ask do not lead, and a connection for each question would be dear.
+const IS_LED: &str = "
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND classid = hashtext('vodmill')::OID
+  AND objid = hashtext(coalesce(current_schema(), '') || '/' || $1)::OID
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
 /// How long a leader may say nothing.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -31,6 +38,11 @@ impl Store {
     /// Becomes the one leader of this name; none if another is.
     pub async fn try_lead(&self, name: &str) -> Result<Option<Lead>> {
         let Pool::Postgres(pool) = &self.db.pool else { return Ok(Some(Lead(Holder::Sqlite))) };
+        let is_led = sqlx::query_as(IS_LED).persistent(self.db.keeps_statements).bind(name);
+        let (leaders,): (i64,) = is_led.fetch_one(pool).await?;
+        if leaders > 0 {
+            return Ok(None);
+        }
         let mut connection = PgConnection::connect_with(&pool.connect_options()).await?;
         let begin = format!("BEGIN; SET LOCAL idle_in_transaction_session_timeout = {}", SILENCE.as_millis());
         connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(begin))).await?;
