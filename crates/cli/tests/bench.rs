@@ -49,3 +49,29 @@ fn every_measure_of_the_queue_runs_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_to_string(&user_data).unwrap(), "not to be opened");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
 }
+
+#[test]
+fn every_way_to_tell_of_work_is_measured() {
+    let service = |name: &str| std::env::var(name).expect("servers to test with: scripts/with-services");
+    let output = Command::new(env!("CARGO_BIN_EXE_vodmill"))
+        .args(["bench", "wake", "--samples", "3", "--workers", "4", "--processes", "2", "--jobs", "20"])
+        .args(["--singles", "3", "--json"])
+        .env("VODMILL_DATABASE_URL", service("VODMILL_TEST_POSTGRES_URL"))
+        .env("VODMILL_REDIS_URL", service("VODMILL_TEST_REDIS_URL"))
+        .output()
+        .unwrap();
+
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let figures = answer["figures"].as_object().unwrap();
+    for key in [
+        "wake_poll_p50",
+        "wake_notify_p99",
+        "wake_redis_p50",
+        "backlog_redis",
+        "fleet_notify_p50",
+        "looks_redis",
+    ] {
+        assert!(figures[key]["value"].as_f64().is_some_and(|value| value > 0.0), "{key}: {figures:?}");
+    }
+}

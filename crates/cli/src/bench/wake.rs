@@ -83,6 +83,7 @@ impl Args {
             );
         };
         let place = Place::make(Some(database)).await?;
+        Store::migrate(&place.location, load::options()).await?;
         let measured = self.measure(&place.location, redis).await;
         place.remove().await?;
         let figures = measured?;
@@ -217,7 +218,6 @@ impl World<'_> {
     /// A process of its own, as far as it can be one in this.
     async fn host(&self) -> anyhow::Result<Host> {
         let options = store::Options { connections: 4, ..load::options() };
-        load::open(self.location).await?.close().await;
         let store = Store::open(self.location, options).await?;
         let mut carriers = JoinSet::new();
         let mut listening = store.wake().subscribe(Topic::Event);
