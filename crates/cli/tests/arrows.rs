@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-store", &["vodmill-rules", "vodmill-telemetry", "vodmill-wire"]),
     ("vodmill-outbound", &[]),
     ("vodmill-orchestrator", &["vodmill-outbound", "vodmill-rules", "vodmill-store"]),
-    ("vodmill-dispatch", &["vodmill-rules", "vodmill-store"]),
+    ("vodmill-dispatch", &["vodmill-rules", "vodmill-store", "vodmill-telemetry"]),
     ("vodmill-media", &[]),
     ("vodmill-files", &["vodmill-rules"]),
     (

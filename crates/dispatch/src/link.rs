@@ -7,6 +7,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, 
 use rules::breaker::Breaker;
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::metrics::REDIS_UP;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
@@ -190,6 +191,7 @@ impl Redis {
             // A single failure may be an accident.
             Some(_) => self.is_up() && self.0.breaker.is_closed(),
         };
+        REDIS_UP.set([&self.0.at], u8::from(is_up).into());
         let has_changed = self.0.is_up.send_if_modified(|was| std::mem::replace(was, is_up) != is_up);
         match error {
             Some(error) if has_changed => {

@@ -20,6 +20,7 @@ pub const ALL: &[&dyn Shown] = &[
     &TRANSACTION_RETRIES,
     &MESSAGES_DELIVERED,
     &MESSAGES_POSTPONED,
+    &REDIS_UP,
     &EXECUTION_DURATION,
     &EXECUTION_CPU,
     &EXECUTION_BYTES,
@@ -131,6 +132,15 @@ pub static MESSAGES_POSTPONED: Family<Counter, 0> = Family::new(
     "Effects and alerts that could not be delivered and are tried again, or were given up.",
     [],
     Counter,
+);
+
+// Told by whoever uses Redis.
+
+pub static REDIS_UP: Family<Gauge, 1> = Family::new(
+    "vodmill_redis_up",
+    "Whether Redis answers this process, where it is asked at all.",
+    ["at"],
+    Gauge,
 );
 
 // Counted by a worker.

@@ -89,7 +89,16 @@ fn without_its_database_a_server_tells_that_and_nothing_stale() {
 /// After one real video everything that dashboard and alerts ask for is there.
 #[test]
 fn prometheus_answers_every_query_of_the_dashboard_and_of_the_alerts() {
-    let house = House::seated(Seat::take(3), Engine::Postgres, &[("VODMILL_SERVER_SLOTS", "1"), LISTEN]);
+    let redis = std::env::var("VODMILL_TEST_REDIS_URL").expect("run `make test`, or scripts/with-services");
+    let prefix = format!("metrics-{}:", rand::random::<u32>());
+    let settings = [
+        ("VODMILL_SERVER_SLOTS", "1"),
+        ("VODMILL_JOB_QUEUE_MODE", "hybrid"),
+        ("VODMILL_REDIS_URL", redis.as_str()),
+        ("VODMILL_REDIS_PREFIX", prefix.as_str()),
+        LISTEN,
+    ];
+    let house = House::seated(Seat::take(3), Engine::Postgres, &settings);
     let worker = house.remote_worker("far", &[LISTEN]);
     let ports = [("vodmill", metrics_port(&house.log())), ("vodmill-worker", metrics_port(&worker.log))];
     let prometheus = Prometheus::scraping(&ports);
