@@ -6,10 +6,16 @@
 //!
 //! An execution writes where only it writes and moves the whole at once, so that one that lost its lease can overwrite
 //! nothing. Whatever is under its final name is on the disk and not only on the way there.
+//!
+//! [`Bucket`] keeps files in an object store, where any machine can reach them; [`Place`] is one file, here or there.
 
+pub mod bucket;
+mod place;
 mod space;
 mod whole;
 
+pub use bucket::Bucket;
+pub use place::Place;
 pub use space::space;
 pub use whole::{first, link, place, replace, sync_all};
 

@@ -1,0 +1,83 @@
+//! What can go wrong with a bucket, as far as anybody acts on it.
+
+use std::io;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no {0} in the storage")]
+    NotFound(String),
+    #[error("there is a {0} in the storage already")]
+    Taken(String),
+    #[error(
+        "the storage refuses {name}: {why}; do its credentials allow reading, writing, listing and deleting?"
+    )]
+    Refused { name: String, why: String },
+    /// Worth another try, later.
+    #[error("the storage cannot be used now ({name}): {why}")]
+    Away { name: String, why: String },
+    #[error("this machine's disk")]
+    Disk(#[from] io::Error),
+}
+
+/// A setting that names no storage.
+#[derive(Debug, thiserror::Error)]
+pub enum BadAddress {
+    #[error(
+        "`{0}` names no storage: file:///FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+    )]
+    NotAUrl(String),
+    #[error("this program was built without {0}")]
+    NotBuilt(&'static str),
+    #[error("cannot use {url}: {why}")]
+    Unusable { url: String, why: String },
+}
+
+impl Error {
+    pub(super) fn of(name: &str, error: object_store::Error) -> Self {
+        use object_store::Error as E;
+        let name = name.to_owned();
+        match error {
+            E::NotFound { .. } => Error::NotFound(name),
+            E::AlreadyExists { .. } | E::Precondition { .. } => Error::Taken(name),
+            E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
+                Error::Refused { name, why: told(&*source) }
+            }
+            error => Error::Away { name, why: told(&error) },
+        }
+    }
+}
+
+/// With its causes, and without what follows the `?` of a URL: signatures stand there.
+pub(super) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    without_queries(&text)
+}
+
+fn without_queries(text: &str) -> String {
+    let word = |word: &str| match word.split_once('?') {
+        Some((before, _)) if before.contains("://") => format!("{before}?…"),
+        _ => word.to_owned(),
+    };
+    text.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_not_told() {
+        let told =
+            without_queries("error sending request for url (http://host/b/a?X-Amz-Signature=123) why?");
+
+        assert_eq!(told, "error sending request for url (http://host/b/a?… why?");
+    }
+}

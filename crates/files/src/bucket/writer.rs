@@ -1,0 +1,173 @@
+//! An object that grows: small ones are put whole, large ones in parts.
+
+use super::unfinished::Note;
+use super::{Bucket, Error, Result};
+use bytes::{Bytes, BytesMut};
+use object_store::multipart::PartId;
+use object_store::{Attributes, MultipartId, PutMode, PutMultipartOptions, PutOptions};
+use sha2::{Digest, Sha256};
+use tokio::task::JoinSet;
+
+/// Every part but the last has this size; some stores want all equal. At most ten thousand parts make 156 GiB.
+const PART: usize = 16 << 20;
+
+/// How many parts are under way at a time; each takes memory.
+const SIDE_BY_SIDE: usize = 2;
+
+/// What a whole object turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+/// Nobody sees the object before [`Writer::finish`]. One that is dropped leaves parts that are given up later.
+pub struct Writer {
+    bucket: Bucket,
+    name: String,
+    attributes: Attributes,
+    buffer: BytesMut,
+    digest: Sha256,
+    bytes: u64,
+    parts: Option<Parts>,
+    is_new_only: bool,
+}
+
+struct Parts {
+    id: MultipartId,
+    note: Note,
+    begun: usize,
+    done: Vec<(usize, PartId)>,
+    sending: JoinSet<Result<(usize, PartId)>>,
+}
+
+impl Writer {
+    pub(super) fn new(bucket: Bucket, name: &str, attributes: Attributes) -> Self {
+        Writer {
+            bucket,
+            name: name.into(),
+            attributes,
+            buffer: BytesMut::new(),
+            digest: Sha256::new(),
+            bytes: 0,
+            parts: None,
+            is_new_only: false,
+        }
+    }
+
+    /// Refuses to finish when there is an object of this name by then. For one of many parts that is asked just before,
+    /// and of two that finish in the same instant the later stays.
+    pub fn new_only(self) -> Self {
+        Writer { is_new_only: true, ..self }
+    }
+
+    /// How much was written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes any amount; returns when there is room for more.
+    pub async fn write(&mut self, block: Bytes) -> Result<()> {
+        self.digest.update(&block);
+        self.bytes += block.len() as u64;
+        self.buffer.extend_from_slice(&block);
+        while self.buffer.len() >= PART {
+            let part = self.buffer.split_to(PART).freeze();
+            self.send(part).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, part: Bytes) -> Result<()> {
+        let mut parts = match self.parts.take() {
+            Some(parts) => parts,
+            None => self.begin().await?,
+        };
+        let sent = parts.send(&self.bucket, &self.name, part).await;
+        self.parts = Some(parts);
+        sent
+    }
+
+    async fn begin(&self) -> Result<Parts> {
+        let options = PutMultipartOptions { attributes: self.attributes.clone(), ..Default::default() };
+        let place = self.bucket.place(&self.name)?;
+        let id = self.bucket.0.multipart.create_multipart_opts(&place, options).await;
+        let id = id.map_err(|error| Error::of(&self.name, error))?;
+        let note = Note::write(&self.bucket, &self.name, &id).await?;
+        Ok(Parts { id, note, begun: 0, done: Vec::new(), sending: JoinSet::new() })
+    }
+
+    /// Makes it seen, as a whole.
+    pub async fn finish(mut self) -> Result<Written> {
+        let written = Written { bytes: self.bytes, sha256: hex::encode(self.digest.finalize_reset()) };
+        let (last, place) = (self.buffer.split().freeze(), self.bucket.place(&self.name)?);
+        if self.parts.is_none() {
+            let mode = if self.is_new_only { PutMode::Create } else { PutMode::Overwrite };
+            let options = PutOptions { mode, attributes: self.attributes, ..PutOptions::default() };
+            let put = self.bucket.0.store.put_opts(&place, last.into(), options).await;
+            return put.map(|_| written).map_err(|error| Error::of(&self.name, error));
+        }
+        if !last.is_empty() {
+            self.send(last).await?;
+        }
+        if self.is_new_only && self.bucket.has(&self.name).await? {
+            let taken = Error::Taken(self.name.clone());
+            self.abandon().await;
+            return Err(taken);
+        }
+        let Some(mut parts) = self.parts.take() else { return Ok(written) };
+        let list = parts.all().await?;
+        let completed = self.bucket.0.multipart.complete_multipart(&place, &parts.id, list).await;
+        if let Err(error) = completed {
+            // An answer that got lost is asked for again, and by then there is nothing left to complete.
+            let found = self.bucket.look(&self.name).await;
+            if !found.is_ok_and(|found| found.bytes == written.bytes) {
+                return Err(Error::of(&self.name, error));
+            }
+        }
+        parts.note.remove(&self.bucket).await;
+        Ok(written)
+    }
+
+    /// Leaves nothing of it.
+    pub async fn abandon(mut self) {
+        let (Some(mut parts), Ok(place)) = (self.parts.take(), self.bucket.place(&self.name)) else { return };
+        parts.sending.shutdown().await;
+        if self.bucket.0.multipart.abort_multipart(&place, &parts.id).await.is_ok() {
+            parts.note.remove(&self.bucket).await;
+        }
+    }
+}
+
+impl Parts {
+    async fn send(&mut self, bucket: &Bucket, name: &str, part: Bytes) -> Result<()> {
+        self.note.refresh(bucket).await?;
+        while self.sending.len() >= SIDE_BY_SIDE {
+            self.next().await?;
+        }
+        let (index, place, id) = (self.begun, bucket.place(name)?, self.id.clone());
+        let (bucket, name) = (bucket.clone(), name.to_owned());
+        self.begun += 1;
+        self.sending.spawn(async move {
+            let sent = bucket.0.multipart.put_part(&place, &id, index, part.into()).await;
+            sent.map(|part| (index, part)).map_err(|error| Error::of(&name, error))
+        });
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<()> {
+        if let Some(sent) = self.sending.join_next().await {
+            self.done.push(sent.map_err(|error| std::io::Error::other(error.to_string()))??);
+        }
+        Ok(())
+    }
+
+    /// In order, once all are there.
+    async fn all(&mut self) -> Result<Vec<PartId>> {
+        while !self.sending.is_empty() {
+            self.next().await?;
+        }
+        self.done.sort_by_key(|(index, _)| *index);
+        Ok(self.done.drain(..).map(|(_, part)| part).collect())
+    }
+}
