@@ -41,8 +41,6 @@ pub enum Error {
     /// What the server's own code says when it is used without the server.
     #[error(transparent)]
     Refused(#[from] ::server::Error),
-    #[error("cannot use the server's folder {0}")]
-    Folder(String, #[source] std::io::Error),
     #[error(transparent)]
     Settings(anyhow::Error),
 }
@@ -68,7 +66,6 @@ impl Error {
                 matches!(error, ::server::Error::Invalid(_) | ::server::Error::Unprocessable { .. })
             }
             Error::Settings(error) => error.is::<Usage>(),
-            Error::Folder(..) => false,
         }
     }
 }

@@ -5,8 +5,10 @@ mod redis;
 
 use anyhow::Context;
 use clap::Args;
+use files::Bucket;
 use rules::Millis;
 use serde::Deserialize;
+use server::Data;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -111,6 +113,14 @@ settings! {
     /// Where the server keeps its files. Default: vodmill-data
     #[arg(long, env = "VODMILL_DATA_FOLDER", global = true, value_name = "FOLDER", hide_short_help = true)]
     data_folder: PathBuf,
+
+    /// Where sources and streams are kept: `file:///FOLDER`, `s3://BUCKET/PREFIX`, `gs://…` or `az://…`. Default: the data folder
+    #[arg(long, env = "VODMILL_STORAGE", global = true, value_name = "URL", hide_short_help = true)]
+    storage: String,
+
+    /// Where players are sent for the files of streams, such as a CDN in front of the bucket. Default: they stay here
+    #[arg(long, env = "VODMILL_PLAYBACK_URL", global = true, value_name = "URL", hide_short_help = true)]
+    playback_url: String,
 
     /// Where the server listens. Default: 127.0.0.1:8080
     #[arg(long, env = "VODMILL_LISTEN", global = true, value_name = "ADDRESS", hide_short_help = true)]
@@ -296,6 +306,7 @@ impl Settings {
             max_attempts: self.max_retry_attempts.unwrap_or(default.max_attempts),
             import_allow_private: self.import_allow_private.unwrap_or(false),
             watch_folder: self.watch_folder.clone(),
+            playback_url: self.playback_url()?,
             sse_heartbeat: span(
                 self.sse_heartbeat_interval,
                 1.0,
@@ -320,8 +331,38 @@ impl Settings {
         Ok(parsed.map_err(|bad| Usage(format!("--server: {bad}")))?)
     }
 
-    pub fn data_folder(&self) -> PathBuf {
-        self.data_folder.clone().unwrap_or_else(|| "vodmill-data".into())
+    /// Where the server keeps its files.
+    pub fn data(&self) -> anyhow::Result<Data> {
+        let folder = self.data_folder.clone().unwrap_or_else(|| "vodmill-data".into());
+        let (folder, bucket) = match self.storage.as_deref() {
+            None => (folder, None),
+            Some(url) => match url.strip_prefix("file://") {
+                Some(path) if path.starts_with('/') => (path.into(), None),
+                Some(_) => {
+                    return Err(
+                        Usage(format!("--storage: `{url}` names no folder; file:///FOLDER does")).into()
+                    );
+                }
+                None => {
+                    let bucket = Bucket::open(url).map_err(|bad| Usage(format!("--storage: {bad}")))?;
+                    (folder, Some(bucket))
+                }
+            },
+        };
+        let data =
+            Data::open(&folder).with_context(|| format!("cannot use the folder {}", folder.display()))?;
+        Ok(data.with_bucket(bucket))
+    }
+
+    fn playback_url(&self) -> anyhow::Result<Option<String>> {
+        let url = self.playback_url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
+        match url {
+            Some(url) if !url.starts_with("https://") && !url.starts_with("http://") => {
+                Err(Usage(format!("--playback-url: `{url}` is not a URL such as https://cdn.example.org"))
+                    .into())
+            }
+            url => Ok(url),
+        }
     }
 
     /// Opens the store for a program that works on it.

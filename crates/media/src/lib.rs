@@ -17,6 +17,7 @@ pub mod check;
 pub mod command;
 pub mod dash;
 pub mod encoder;
+pub mod kind;
 pub mod ladder;
 pub mod manifest;
 pub mod master;

@@ -51,6 +51,9 @@ pub struct Options {
     pub watch_folder: Option<PathBuf>,
     /// Into how many chunks at least a video is cut, so that as many encoders can share it. Default 8.
     pub parallel: u32,
+    /// Where players are sent for the files of generations: a CDN in front of the bucket. Default: none, they are served
+    /// here.
+    pub playback_url: Option<String>,
     /// How many may listen to events at once. Default 5000.
     pub sse_listeners: usize,
     /// After how long a listener that is told nothing is told that. Default 20 s.
@@ -77,6 +80,7 @@ impl Default for Options {
             import_allow_private: false,
             watch_folder: None,
             parallel: 8,
+            playback_url: None,
             sse_listeners: 5000,
             sse_heartbeat: Duration::from_secs(20),
             sse_retry: Duration::from_secs(3),

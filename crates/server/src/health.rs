@@ -2,10 +2,12 @@
 
 use crate::app::{App, NO_STORE};
 use crate::body::Json;
+use crate::data::Data;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::Serialize;
+use std::time::Duration;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -66,8 +68,28 @@ struct Detail {
 
 #[derive(Serialize, ToSchema)]
 struct Storage {
-    total_bytes: u64,
-    free_bytes: u64,
+    /// Where files are: `file`, or the bucket's address.
+    kind: String,
+    is_reachable: bool,
+    /// A bucket does not say how much fits into it.
+    total_bytes: Option<u64>,
+    free_bytes: Option<u64>,
+}
+
+/// A bucket that does not answer by then is not there for the moment.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Storage {
+    async fn look(data: &Data) -> Self {
+        let Some(bucket) = data.bucket() else {
+            let space = files::space(data.root()).ok();
+            let (total_bytes, free_bytes) = (space.map(|it| it.0), space.map(|it| it.1));
+            return Storage { kind: "file".into(), is_reachable: space.is_some(), total_bytes, free_bytes };
+        };
+        let asked = tokio::time::timeout(PATIENCE, bucket.check()).await;
+        let is_reachable = matches!(asked, Ok(Ok(_)));
+        Storage { kind: bucket.url().into(), is_reachable, total_bytes: None, free_bytes: None }
+    }
 }
 
 /// The same with storage and queue
@@ -75,10 +97,9 @@ struct Storage {
 async fn detail(State(app): State<App>) -> impl IntoResponse {
     let (status, health) = look(&app).await;
     let counts = app.store.counts().await.unwrap_or_default();
-    let (total_bytes, free_bytes) = files::space(app.data.root()).unwrap_or((0, 0));
     let detail = Detail {
         health,
-        storage: Storage { total_bytes, free_bytes },
+        storage: Storage::look(&app.data).await,
         ready_tasks: counts.ready_tasks,
         running_tasks: counts.running_tasks,
         undelivered_messages: counts.undelivered_messages,

@@ -4,6 +4,8 @@ use crate::app::Options;
 use crate::data::Data;
 use crate::problem::{Error, Result};
 use bytes::Bytes;
+use files::bucket::{Told, Written};
+use files::{Bucket, Place};
 use futures_util::{Stream, StreamExt};
 use media::settings::Settings;
 use outbound::Reach;
@@ -44,9 +46,10 @@ pub struct Wish {
     pub settings: Settings,
 }
 
-/// A file of the server's own, whole and on the disk.
+/// A file of the server's own, whole and where it stays.
 #[derive(Debug)]
 pub struct Received {
+    /// In a bucket, its name there.
     pub path: PathBuf,
     pub bytes: u64,
     pub sha256: String,
@@ -91,8 +94,9 @@ impl Ingest {
     ) -> Result<Received> {
         let path = self.new_source(name);
         let received = self.write(&path, stream).await;
-        if received.is_err() {
-            let _ = tokio::fs::remove_file(&path).await;
+        // Half an object is none.
+        if received.is_err() && self.data.bucket().is_none() {
+            let _ = self.data.remove_source(&path).await;
         }
         received
     }
@@ -102,6 +106,9 @@ impl Ingest {
         path: &Path,
         stream: impl Stream<Item = Result<Bytes, E>>,
     ) -> Result<Received> {
+        if let Place::Bucket(bucket, name) = self.data.source(path) {
+            return self.write_to(&bucket, &name, stream).await;
+        }
         let disk = |error: std::io::Error| Error::disk("keeping the upload", &error);
         let mut file = tokio::fs::File::create_new(path).await.map_err(disk)?;
         let (mut digest, mut bytes) = (Sha256::new(), 0_u64);
@@ -120,6 +127,31 @@ impl Ingest {
         Ok(Received { path: path.into(), bytes, sha256: hex::encode(digest.finalize()) })
     }
 
+    async fn write_to<E: std::fmt::Display>(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        stream: impl Stream<Item = Result<Bytes, E>>,
+    ) -> Result<Received> {
+        let mut writer = bucket.writer(name, Told::default());
+        let mut stream = std::pin::pin!(stream);
+        while let Some(block) = stream.next().await {
+            let written = match block {
+                Err(error) => Err(Error::Invalid(format!("the upload broke off: {error}"))),
+                Ok(block) if writer.bytes() + block.len() as u64 > self.options.max_upload_bytes => {
+                    Err(too_large(self.options.max_upload_bytes))
+                }
+                Ok(block) => writer.write(block).await.map_err(Error::from),
+            };
+            if let Err(error) = written {
+                writer.abandon().await;
+                return Err(error);
+            }
+        }
+        let Written { bytes, sha256 } = writer.finish().await?;
+        Ok(Received { path: name.into(), bytes, sha256 })
+    }
+
     /// Takes over a file that lies on the server's own disk already, out of a watched folder.
     pub async fn adopt(&self, name: &str, from: PathBuf) -> Result<Received> {
         self.adopt_as(self.new_source(name), from).await
@@ -128,6 +160,9 @@ impl Ingest {
     /// Takes over a file under a name that is the same each time: whoever was stopped in between is gone on with.
     pub async fn adopt_as(&self, path: PathBuf, from: PathBuf) -> Result<Received> {
         let limit = self.options.max_upload_bytes;
+        if let Place::Bucket(bucket, name) = self.data.source(&path) {
+            return adopt_into(&bucket, &name, &from, limit).await;
+        }
         let adopted = tokio::task::spawn_blocking(move || adopt(&from, &path, limit)).await;
         adopted.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
     }
@@ -142,7 +177,7 @@ impl Ingest {
         let extension =
             extension.filter(|it| it.len() <= 8 && it.bytes().all(|byte| byte.is_ascii_alphanumeric()));
         let extension = extension.map(|it| format!(".{}", it.to_ascii_lowercase())).unwrap_or_default();
-        self.data.sources().join(format!("{id}{extension}"))
+        self.data.source_called(&format!("{id}{extension}"))
     }
 
     /// Makes a video and its first job of a received file; of a file that is not taken, nothing is left.
@@ -158,7 +193,7 @@ impl Ingest {
             _ => self.submit(&received.into(), name, wish, upload).await,
         };
         if accepted.is_err() {
-            let _ = tokio::fs::remove_file(&received.path).await;
+            let _ = self.data.remove_source(&received.path).await;
         }
         accepted
     }
@@ -243,12 +278,13 @@ impl Ingest {
             user: wish.user.clone().unwrap_or_else(|| "default".into()),
             priority,
             video,
-            seen: Seen::of(&source).ok(),
+            // An object does not change under its name.
+            seen: material.path.is_absolute().then(|| Seen::of(&source).ok()).flatten(),
             source,
             fetch: material.fetch.clone(),
             settings,
             is_early_playback: wish.early_playback,
-            output: self.data.video(video).to_string_lossy().into_owned(),
+            output: self.data.output(video),
             generation: format!("g-{}", hex::encode(rand::random::<[u8; 6]>())),
             carry: None,
             stall: self.options.stall,
@@ -268,7 +304,7 @@ impl Ingest {
     ) -> Result<JobId> {
         settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
         let path = PathBuf::from(video.source.clone().unwrap_or_default());
-        if !path.is_file() {
+        if !self.data.has_source(&path).await? {
             let what = format!("the source of video {} is not there any more", video.id);
             return Err(Error::conflict("source_missing", what));
         }
@@ -283,10 +319,13 @@ impl Ingest {
     }
 
     /// The folder of a generation from which rungs can be taken over.
-    pub fn carried(&self, video: VideoId, generation: &str) -> Result<PathBuf> {
-        let folder = self.data.video(video).join(generation);
-        if folder.join(PRESENTATION).is_file() {
-            return Ok(folder);
+    pub async fn carried(&self, video: VideoId, generation: &str) -> Result<PathBuf> {
+        let is_there = match self.data.published(video, generation, PRESENTATION) {
+            Place::Disk(path) => path.is_file(),
+            Place::Bucket(bucket, name) => bucket.has(&name).await?,
+        };
+        if is_there {
+            return Ok(Path::new(&self.data.output(video)).join(generation));
         }
         let what = "what is shown now was made by a version that did not keep what is needed to show its other \
                     qualities on; make all of them again";
@@ -324,6 +363,17 @@ fn adopt(from: &Path, to: &Path, limit: u64) -> Result<Received> {
     std::io::copy(&mut file, &mut digest).map_err(disk)?;
     file.sync_all().map_err(disk)?;
     Ok(Received { path: to.into(), bytes, sha256: hex::encode(digest.finalize()) })
+}
+
+/// Puts the file into the bucket, and then it is not needed here any more.
+async fn adopt_into(bucket: &Bucket, name: &str, from: &Path, limit: u64) -> Result<Received> {
+    let disk = |error: std::io::Error| Error::disk("taking over the file", &error);
+    if tokio::fs::metadata(from).await.map_err(disk)?.len() > limit {
+        return Err(too_large(limit));
+    }
+    let Written { bytes, sha256 } = bucket.send(from, name, Told::default()).await?;
+    tokio::fs::remove_file(from).await.map_err(disk)?;
+    Ok(Received { path: name.into(), bytes, sha256 })
 }
 
 /// `My talk.mov` without what only programs read.

@@ -1,7 +1,10 @@
 //! Removes what nobody needs, and nothing else: files of executions that lost, of ended jobs, of purged videos and of
 //! uploads that were given up.
 
+mod objects;
+
 use crate::app::App;
+use crate::pieces;
 use crate::problem::Error;
 use rules::{ExecutionId, Fence, Millis, TaskId};
 use std::path::{Path, PathBuf};
@@ -10,26 +13,39 @@ use std::time::{Duration, SystemTime};
 /// What is younger may be on its way to a transaction that names it.
 const SAFE_AGE: Duration = Duration::from_secs(3600);
 
+/// Every so many rounds the whole bucket is looked through; that takes a request for each thousand files.
+const SWEEP: u64 = 60;
+
 pub async fn run(app: App) {
-    loop {
-        if let Err(error) = tidy(&app).await {
+    for round in 0.. {
+        if let Err(error) = tidy(&app, round).await {
             tracing::warn!("cannot tidy up, trying again later: {error}");
         }
         tokio::time::sleep(app.options.janitor_interval).await;
     }
 }
 
-pub(crate) async fn tidy(app: &App) -> Result<(), Error> {
+async fn tidy(app: &App, round: u64) -> Result<(), Error> {
     uploads(app).await?;
     videos(app).await?;
     executions(app, &app.data.all_incoming()).await?;
-    executions(app, &app.data.root().join("parts")).await?;
-    sources(app).await
+    let Some(bucket) = app.data.bucket() else {
+        executions(app, &app.data.root().join("parts")).await?;
+        return sources(app).await;
+    };
+    objects::parts(app, bucket).await?;
+    if round.is_multiple_of(SWEEP) {
+        objects::sweep(app, bucket).await?;
+    }
+    Ok(())
 }
 
 async fn uploads(app: &App) -> Result<(), Error> {
     for upload in app.store.expired_uploads(100).await? {
         remove(&app.data.uploads().join(&upload.id))?;
+        if let Some(bucket) = app.data.bucket() {
+            pieces::remove(bucket, &upload.id).await?;
+        }
         app.store.forget_upload(&upload.id).await?;
     }
     Ok(())
@@ -41,10 +57,15 @@ async fn videos(app: &App) -> Result<(), Error> {
     let before = app.store.now().await? - retention;
     for video in app.store.videos_deleted_before(before, 100).await? {
         remove(&app.data.video(video.id))?;
-        if let Some(source) =
-            video.source.map(PathBuf::from).filter(|source| source.starts_with(app.data.sources()))
-        {
-            remove(&source)?;
+        if let Some(bucket) = app.data.bucket() {
+            bucket.remove_all(&format!("videos/{}", video.id)).await?;
+        }
+        let ours = |source: &PathBuf| {
+            source.starts_with(app.data.sources())
+                || app.data.bucket().is_some() && source.starts_with("sources")
+        };
+        if let Some(source) = video.source.map(PathBuf::from).filter(ours) {
+            app.data.remove_source(&source).await?;
         }
         app.store.purge_video(video.id).await?;
         tracing::info!(video.id = %video.id, "purged video {}, deleted long ago", video.id);

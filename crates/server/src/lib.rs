@@ -29,6 +29,7 @@ mod listen;
 pub mod metrics;
 mod openapi;
 mod page;
+mod pieces;
 mod playback;
 mod problem;
 mod ranged;

@@ -11,13 +11,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
+use media::kind;
 use rules::GenerationId;
 use sha2::{Digest, Sha256};
 use store::catalogue::Entry;
 
 mod captions;
 mod early;
-mod kind;
 
 /// Generations are never written twice under one name.
 const FOREVER: &str = "public, max-age=31536000, immutable";
@@ -92,13 +92,26 @@ async fn file(
     if !is_tame(&generation) || !is_tame(&path) {
         return Err(Error::NotFound("file"));
     }
-    let place = app.data.video(video.id).join(&generation).join(&path);
+    if let Some(base) = &app.options.playback_url {
+        let to = format!("{base}/videos/{}/{generation}/{path}", video.id);
+        return elsewhere(&to);
+    }
+    let place = app.data.published(video.id, &generation, &path);
     let told = Told {
         content_type: kind::of(&path),
         etag: hex::encode(&Sha256::digest(format!("{}/{generation}/{path}", video.id))[..16]),
         cache: FOREVER,
     };
     ranged::respond(&place, &told, &method, &headers).await
+}
+
+/// To a CDN in front of the bucket; what is listed there is relative, so players come back for nothing.
+fn elsewhere(to: &str) -> Result<Response<Body>> {
+    let response = Response::builder()
+        .status(StatusCode::TEMPORARY_REDIRECT)
+        .header(header::LOCATION, to)
+        .header(header::CACHE_CONTROL, BRIEFLY);
+    response.body(Body::empty()).map_err(|error| Error::Internal(error.to_string()))
 }
 
 /// A page that plays it, for people.

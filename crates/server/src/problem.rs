@@ -57,6 +57,11 @@ impl Error {
         }
     }
 
+    /// Files cannot be reached for now.
+    fn storage_away(detail: String) -> Self {
+        Error::Protocol { status: StatusCode::SERVICE_UNAVAILABLE, code: "storage_away", detail }
+    }
+
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         use StatusCode as S;
         match self {
@@ -72,6 +77,22 @@ impl Error {
             Error::Full(_) => (S::INSUFFICIENT_STORAGE, "disk_full"),
             Error::Internal(_) => (S::INTERNAL_SERVER_ERROR, "internal"),
             Error::Store(error) => of_store(error),
+        }
+    }
+}
+
+impl From<files::bucket::Error> for Error {
+    fn from(error: files::bucket::Error) -> Self {
+        use files::bucket::Error as E;
+        match error {
+            E::NotFound(_) => Error::NotFound("file"),
+            E::Taken(_) => Error::conflict("already_there", error.to_string()),
+            E::Away { .. } => {
+                tracing::warn!("{error}");
+                Error::storage_away("the storage does not answer; try again".into())
+            }
+            E::Disk(error) => Error::disk("moving a file", &error),
+            E::Refused { .. } => Error::Internal(error.to_string()),
         }
     }
 }

@@ -3,7 +3,9 @@
 use crate::problem::{Error, Result};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
+use files::Place;
 use std::path::Path;
+use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
@@ -18,53 +20,107 @@ pub struct Told<'a> {
 
 const BLOCK: usize = 64 << 10;
 
+/// Who waits for longer has gone away.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub async fn respond(
-    path: &Path,
+    place: &Place,
     told: &Told<'_>,
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
-    let disk = |error: std::io::Error| Error::disk("reading the file", &error);
-    let mut file = File::open(path).await.map_err(disk)?;
-    let found = file.metadata().await.map_err(disk)?;
-    if !found.is_file() {
-        return Err(Error::NotFound("file"));
+    let answering = async {
+        let (mut content, length) = Content::open(place).await?;
+        let (response, range) = head(told, length, headers);
+        match range.filter(|_| method != Method::HEAD) {
+            Some((from, bytes)) => finish(response, content.body(from, bytes).await?),
+            None => finish(response, Body::empty()),
+        }
+    };
+    let late = || Error::Protocol {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        code: "storage_away",
+        detail: "the storage takes too long; try again".into(),
+    };
+    tokio::time::timeout(PATIENCE, answering).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// What can be read, here or there.
+enum Content {
+    Disk(Option<File>),
+    Bucket(files::Bucket, String),
+}
+
+impl Content {
+    async fn open(place: &Place) -> Result<(Self, u64)> {
+        match place {
+            Place::Disk(path) => Content::of_file(path).await,
+            Place::Bucket(bucket, name) => {
+                let bytes = bucket.look(name).await?.bytes;
+                Ok((Content::Bucket(bucket.clone(), name.clone()), bytes))
+            }
+        }
     }
-    let (length, etag) = (found.len(), format!("\"{}\"", told.etag));
+
+    async fn of_file(path: &Path) -> Result<(Self, u64)> {
+        let disk = |error: std::io::Error| Error::disk("reading the file", &error);
+        let file = File::open(path).await.map_err(disk)?;
+        let found = file.metadata().await.map_err(disk)?;
+        if found.is_file() {
+            Ok((Content::Disk(Some(file)), found.len()))
+        } else {
+            Err(Error::NotFound("file"))
+        }
+    }
+
+    async fn body(&mut self, from: u64, bytes: u64) -> Result<Body> {
+        let disk = |error: std::io::Error| Error::disk("reading the file", &error);
+        match self {
+            Content::Disk(file) => {
+                let mut file = file.take().ok_or(Error::NotFound("file"))?;
+                file.seek(std::io::SeekFrom::Start(from)).await.map_err(disk)?;
+                Ok(Body::from_stream(ReaderStream::with_capacity(file.take(bytes), BLOCK)))
+            }
+            Content::Bucket(_, _) if bytes == 0 => Ok(Body::empty()),
+            Content::Bucket(bucket, name) => {
+                Ok(Body::from_stream(bucket.read(name, Some(from..from + bytes)).await?.stream))
+            }
+        }
+    }
+}
+
+/// The head of the answer, and which bytes follow it, if any.
+fn head(
+    told: &Told<'_>,
+    length: u64,
+    headers: &HeaderMap,
+) -> (axum::http::response::Builder, Option<(u64, u64)>) {
+    let etag = format!("\"{}\"", told.etag);
     let response = Response::builder()
         .header(header::ETAG, &etag)
         .header(header::ACCEPT_RANGES, "bytes")
         .header(header::CACHE_CONTROL, told.cache)
         .header(header::CONTENT_TYPE, told.content_type);
     if named(headers, header::IF_NONE_MATCH).is_some_and(|known| known == "*" || known.contains(&etag)) {
-        return finish(response.status(StatusCode::NOT_MODIFIED), Body::empty());
+        return (response.status(StatusCode::NOT_MODIFIED), None);
     }
     let is_same = named(headers, header::IF_RANGE).is_none_or(|known| known == etag);
     let wanted =
         named(headers, header::RANGE).filter(|_| is_same).map_or(Range::Whole, |text| parse(text, length));
-    let (response, from, bytes) = match wanted {
-        Range::Whole => (response.status(StatusCode::OK), 0, length),
+    match wanted {
+        Range::Whole => {
+            (response.status(StatusCode::OK).header(header::CONTENT_LENGTH, length), Some((0, length)))
+        }
         Range::Part(from, to) => {
             let range = format!("bytes {from}-{to}/{length}");
-            (
-                response.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, range),
-                from,
-                to - from + 1,
-            )
+            let response = response.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, range);
+            (response.header(header::CONTENT_LENGTH, to - from + 1), Some((from, to - from + 1)))
         }
         Range::None => {
             let range = format!("bytes */{length}");
-            let response =
-                response.status(StatusCode::RANGE_NOT_SATISFIABLE).header(header::CONTENT_RANGE, range);
-            return finish(response, Body::empty());
+            (response.status(StatusCode::RANGE_NOT_SATISFIABLE).header(header::CONTENT_RANGE, range), None)
         }
-    };
-    let response = response.header(header::CONTENT_LENGTH, bytes);
-    if method == Method::HEAD {
-        return finish(response, Body::empty());
     }
-    file.seek(std::io::SeekFrom::Start(from)).await.map_err(disk)?;
-    finish(response, Body::from_stream(ReaderStream::with_capacity(file.take(bytes), BLOCK)))
 }
 
 fn finish(response: axum::http::response::Builder, body: Body) -> Result<Response<Body>> {

@@ -2,6 +2,7 @@
 
 mod archive;
 mod desk;
+mod direct;
 mod outputs;
 mod source;
 mod verify;
@@ -15,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
-    desk::routes()
+    desk::routes().merge(direct::routes())
 }
 
 pub(crate) fn streamed() -> Router<App> {

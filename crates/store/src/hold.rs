@@ -15,6 +15,8 @@ WHERE task_id = $1 AND fence = $2 AND EXISTS (SELECT 1 FROM job WHERE id = $3 AN
 
 const SOURCE: &str = "SELECT id FROM video WHERE source = $1 LIMIT 1";
 
+const OPEN_JOB: &str = "SELECT id FROM job WHERE video_id = $1 AND outcome IS NULL LIMIT 1";
+
 const VIDEO: &str = "SELECT video_id FROM job WHERE id = $1";
 
 impl Store {
@@ -50,6 +52,12 @@ impl Store {
     pub async fn is_source(&self, path: &str) -> Result<bool> {
         let mut tx = self.db.look().await?;
         Ok(tx.query(SOURCE).bind(path).optional::<(i64,)>().await?.is_some())
+    }
+
+    /// Whether a job on this video may still publish something.
+    pub async fn has_open_job(&self, video: VideoId) -> Result<bool> {
+        let mut tx = self.db.look().await?;
+        Ok(tx.query(OPEN_JOB).bind(video).optional::<(i64,)>().await?.is_some())
     }
 
     /// The video that a job is about.

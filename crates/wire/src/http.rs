@@ -10,6 +10,7 @@ use rules::task::Refusal;
 use rules::worker::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -209,6 +210,47 @@ pub struct Output {
     pub path: String,
     pub bytes: u64,
     pub sha256: String,
+}
+
+/// Asks where the bytes of an execution can be read and written without the server in between.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct DirectRequest {
+    #[schema(value_type = Object)]
+    pub proof: Proof,
+    /// Where its source can be read.
+    #[serde(default)]
+    pub source: bool,
+    /// Where these can be put.
+    #[serde(default)]
+    #[schema(max_items = 1000)]
+    pub outputs: Vec<DirectOutput>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DirectOutput {
+    #[serde(flatten)]
+    pub output: Output,
+    /// In hex; the store compares what arrives with it.
+    pub md5: String,
+}
+
+/// What is not told goes through the server.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct DirectResponse {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Direct>,
+    /// One for each output, in order; or none at all.
+    #[serde(default)]
+    pub outputs: Vec<Direct>,
+}
+
+/// Good for a while, for one object, for whoever has it: not to be logged, and never an argument of a command.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct Direct {
+    pub url: String,
+    /// To be sent along as they are.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

@@ -1,8 +1,11 @@
 //! Where an execution's input comes from, and where what it made goes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use files::Files;
+use files::bucket::Told;
+use files::{Bucket, Files};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use media::manifest::Artifact;
 use rules::ExecutionId;
 use wire::Assignment;
 
@@ -11,11 +14,17 @@ use crate::remote::{self, Client, Relay, Source};
 use crate::transcode::disk;
 use crate::{Context, shared};
 
+/// How many files are under way at a time.
+const SIDE_BY_SIDE: usize = 4;
+
 /// Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Depot {
     /// The source is a path or a URL; what was made is moved to the execution's own place by a rename.
     Disk(Files),
+    /// The source is a name in the bucket, and so is what was made, under the execution's own; whoever reads it brings
+    /// it to this disk first. Sources from before there was a bucket are paths.
+    Bucket(Bucket),
     /// The source is read over HTTP; what was made is uploaded, and listed in the commit.
     Server(Client),
 }
@@ -23,6 +32,12 @@ pub enum Depot {
 impl From<Files> for Depot {
     fn from(files: Files) -> Self {
         Depot::Disk(files)
+    }
+}
+
+impl From<Bucket> for Depot {
+    fn from(bucket: Bucket) -> Self {
+        Depot::Bucket(bucket)
     }
 }
 
@@ -41,11 +56,19 @@ impl Depot {
         context: &Context,
         name: &str,
     ) -> Result<Option<Relay>, Failed> {
-        let Depot::Server(client) = self else { return Ok(None) };
+        let opening = async {
+            match self {
+                Depot::Disk(_) => Ok(None),
+                Depot::Bucket(_) if Path::new(name).is_absolute() || name.contains("://") => Ok(None),
+                Depot::Bucket(bucket) => Source::open_in(bucket, name, context).await.map(Some),
+                Depot::Server(client) => Source::open(client, job.proof, name, context).await.map(Some),
+            }
+        };
         let source = tokio::select! {
-            source = Source::open(client, job.proof, name, context) => source?,
+            source = opening => source?,
             () = context.stop.cancelled() => return Err(stopped()),
         };
+        let Some(source) = source else { return Ok(None) };
         let relay = Relay::start(source).await;
         let relay =
             relay.map_err(|error| Failed::transient(format!("cannot listen on this machine: {error}")))?;
@@ -60,6 +83,13 @@ impl Depot {
         let execution = job.proof.execution();
         match self {
             Depot::Disk(files) => move_to(files.clone(), execution, made).await?,
+            Depot::Bucket(bucket) => {
+                let folder = format!("parts/{execution}");
+                tokio::select! {
+                    sent = send(bucket, context, &made, &folder) => sent?,
+                    () = context.stop.cancelled() => return Err(stopped()),
+                }
+            }
             Depot::Server(client) => tokio::select! {
                 kept = remote::keep(client, job.proof, context, made) => kept?,
                 () = context.stop.cancelled() => return Err(stopped()),
@@ -68,19 +98,101 @@ impl Depot {
         Ok(execution.to_string())
     }
 
-    /// Where what others made lies, for stages that read it.
-    pub(crate) fn files(&self) -> Result<&Files, Failed> {
+    /// Brings what others made to this disk, where it is not there already: files, and the executions that made them.
+    /// What is not what they committed is not used.
+    pub(crate) async fn bring(
+        &self,
+        context: &Context,
+        wanted: &[(String, Artifact)],
+    ) -> Result<Files, Failed> {
         match self {
-            Depot::Disk(files) => Ok(files),
+            Depot::Disk(files) => Ok(files.clone()),
+            Depot::Bucket(bucket) => {
+                let files = Files::at(context.folder().await?.join("parts"));
+                let from = |(execution, file): &(String, Artifact)| Fetch {
+                    name: format!("parts/{execution}/{}", file.path),
+                    to: files.folder(execution).join(&file.path),
+                    file: file.clone(),
+                };
+                let fetches = wanted.iter().map(from).collect();
+                tokio::select! {
+                    brought = fetch(bucket, context, fetches) => brought?,
+                    () = context.stop.cancelled() => return Err(stopped()),
+                }
+                Ok(files)
+            }
             Depot::Server(_) => {
                 Err(Failed::transient("this is work for a worker on the machine that holds the files"))
             }
         }
     }
 
-    pub(crate) fn is_on_this_disk(&self) -> bool {
-        matches!(self, Depot::Disk(_))
+    /// Whether a stream can be put together here: that takes reaching what others made.
+    pub(crate) fn can_gather(&self) -> bool {
+        !matches!(self, Depot::Server(_))
     }
+}
+
+/// A file to be brought, and what it must be.
+pub(crate) struct Fetch {
+    pub name: String,
+    pub to: PathBuf,
+    pub file: Artifact,
+}
+
+/// Several at a time.
+pub(crate) async fn fetch(bucket: &Bucket, context: &Context, wanted: Vec<Fetch>) -> Result<(), Failed> {
+    context.set_step("fetch");
+    let one = |wanted: Fetch| async move {
+        let fetched = bucket.fetch(&wanted.name, &wanted.to).await;
+        let fetched = fetched.map_err(|error| storage(&error))?;
+        context.progress.beat();
+        context.count_bytes(fetched.bytes, 0);
+        let Artifact { path, sha256, .. } = &wanted.file;
+        if fetched.sha256.eq_ignore_ascii_case(sha256) {
+            Ok(())
+        } else {
+            Err(Failed::transient(format!("{path} in the storage is not what was committed")))
+        }
+    };
+    stream::iter(wanted).map(one).buffer_unordered(SIDE_BY_SIDE).try_collect().await
+}
+
+/// Puts everything below `made` into a folder of the bucket.
+async fn send(bucket: &Bucket, context: &Context, made: &Path, folder: &str) -> Result<(), Failed> {
+    context.set_step("upload");
+    let listed = shared::blocking({
+        let made = made.to_owned();
+        move || below(&made)
+    });
+    let listed = listed.await.map_err(|error| disk("reading", made, &error))?;
+    let one = |path: String| async move {
+        let sent = bucket.send(&made.join(&path), &format!("{folder}/{path}"), Told::default()).await;
+        context.progress.beat();
+        sent.map(drop).map_err(|error| storage(&error))
+    };
+    stream::iter(listed).map(one).buffer_unordered(SIDE_BY_SIDE).try_collect().await
+}
+
+fn below(folder: &Path) -> std::io::Result<Vec<String>> {
+    let (mut found, mut folders) = (Vec::new(), vec![String::new()]);
+    while let Some(prefix) = folders.pop() {
+        for entry in std::fs::read_dir(folder.join(&prefix))? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(|_| std::io::ErrorKind::InvalidFilename)?;
+            let path = format!("{prefix}{name}");
+            match entry.file_type()?.is_dir() {
+                true => folders.push(format!("{path}/")),
+                false => found.push(path),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The storage's fault, or the line's: worth another try.
+pub(crate) fn storage(error: &files::bucket::Error) -> Failed {
+    Failed::transient(error.to_string())
 }
 
 async fn move_to(files: Files, execution: ExecutionId, made: PathBuf) -> Result<(), Failed> {

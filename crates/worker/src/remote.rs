@@ -5,16 +5,19 @@
 //! | `address`, `key` | whom to speak to, and as whom |
 //! | `client` | one request: how long, how often, and what its answer comes to (`fault`) |
 //! | `desk` | the words of a worker, as requests |
-//! | `source`, `relay` | the source file, read where an encoder needs it, through cuts and restarts |
+//! | `source`, `origin`, `relay` | the source file, read where an encoder needs it, through cuts and restarts |
 //! | `outputs`, `upload` | what was made, brought to the server piece by piece |
+//! | `direct` | where both go without the server in between, when it says so |
 //!
 //! The key goes into one header and nowhere else: not into arguments, logs, errors or records of steps.
 
 mod address;
 mod client;
 mod desk;
+mod direct;
 mod fault;
 mod key;
+mod origin;
 mod outputs;
 mod range;
 mod relay;

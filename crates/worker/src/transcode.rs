@@ -18,6 +18,7 @@ mod audio;
 mod carry;
 mod encode;
 mod gate;
+mod generation;
 mod ingest;
 mod measure;
 mod package;
@@ -50,14 +51,10 @@ use wire::Assignment;
 
 impl Handlers {
     /// What a transcoding job asks for, as far as it can be done with the files at hand: to fetch a file, to put a
-    /// stream together and to publish it takes the disk it is on.
+    /// stream together and to publish it takes the disk or the bucket it is on.
     pub fn with_transcoding(self, tools: &Tools) -> Self {
         let handlers = self.with_parts(tools);
-        if tools.depot.is_on_this_disk() {
-            handlers.with_wholes(tools)
-        } else {
-            handlers
-        }
+        if tools.depot.can_gather() { handlers.with_wholes(tools) } else { handlers }
     }
 
     fn with_parts(self, tools: &Tools) -> Self {

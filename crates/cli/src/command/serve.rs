@@ -9,6 +9,7 @@ use rules::placement::Capabilities;
 use server::{AdminSecret, App, Data};
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -31,14 +32,16 @@ pub struct Args {
     drain_seconds: f64,
 }
 
+/// How long a bucket may take to be found at the start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Shorter secrets are guessed.
 const SHORTEST_SECRET: usize = 20;
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
-        let folder = settings.data_folder();
-        let data =
-            Data::open(&folder).with_context(|| format!("cannot use the folder {}", folder.display()))?;
+        let data = settings.data()?;
+        reach(&data).await?;
         let store = settings.open().await?;
         let _alone = alone(&store, data.root())?;
         if _alone.is_some() {
@@ -85,7 +88,7 @@ impl Args {
             None => processors(),
         };
         options.heartbeat_interval = duration(store.options().heartbeat_interval);
-        options.drain_deadline = std::time::Duration::try_from_secs_f64(self.drain_seconds)
+        options.drain_deadline = Duration::try_from_secs_f64(self.drain_seconds)
             .map_err(|error| Usage(format!("--drain-seconds: {error}")))?;
         let lease = duration(store.options().lease);
         options.error_wait = options.error_wait.min(lease / 4);
@@ -116,6 +119,22 @@ fn alone(store: &Store, root: &Path) -> anyhow::Result<Option<File>> {
     }
 }
 
+/// A bucket that refuses us would refuse every upload; one that does not answer may do so later.
+async fn reach(data: &Data) -> anyhow::Result<()> {
+    use files::bucket::Error::{NotFound, Refused};
+    let Some(bucket) = data.bucket() else { return Ok(()) };
+    match tokio::time::timeout(PATIENCE, bucket.check()).await {
+        Ok(Err(error @ (Refused { .. } | NotFound(_)))) => {
+            Err(Usage(format!("cannot use {}: {error}", bucket.url())).into())
+        }
+        Ok(Ok(())) => Ok(()),
+        _ => {
+            tracing::warn!("{} does not answer yet", bucket.url());
+            Ok(())
+        }
+    }
+}
+
 async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret> {
     if let Some(secret) = &settings.admin_secret {
         if secret.len() < SHORTEST_SECRET {
@@ -134,7 +153,11 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
 }
 
 fn handlers(data: &Data) -> Handlers {
-    Handlers::default().with_transcoding(&Tools::new(data.parts()))
+    let tools = match data.bucket() {
+        Some(bucket) => Tools::new(bucket.clone()),
+        None => Tools::new(data.parts()),
+    };
+    Handlers::default().with_transcoding(&tools)
 }
 
 fn orchestrate(

@@ -2,7 +2,7 @@
 
 use super::{Database, Error, Office, Result};
 use ::server::api::videos::{Begun, Retranscode, VideoDetail, again, called};
-use ::server::{Data, Ingest, Page};
+use ::server::{Ingest, Page};
 use reqwest::Method;
 use rules::{GenerationId, JobId};
 use serde_json::json;
@@ -90,8 +90,7 @@ impl Office {
 impl Database {
     /// The server's own way of making jobs, over its folder.
     fn ingest(&self) -> Result<Ingest> {
-        let folder = self.settings.data_folder();
-        let data = Data::open(&folder).map_err(|error| Error::Folder(folder.display().to_string(), error))?;
+        let data = self.settings.data().map_err(Error::Settings)?;
         let options = self.settings.server_options().map_err(Error::Settings)?;
         Ok(Ingest::new(self.store.clone(), data, Arc::new(options)))
     }

@@ -1,10 +1,13 @@
 //! Resumable uploads by tus 1.0: creation, termination, expiration, checksums are the file's own.
+//!
+//! On a disk an upload grows as one file; in a bucket it is in [`pieces`], and any server goes on with it.
 
 use super::uploads::{UploadQuery, accept};
 use crate::app::App;
 use crate::auth::Admin;
 use crate::body::Path;
 use crate::ingest::too_large;
+use crate::pieces;
 use crate::problem::{Error, Result};
 use axum::Router;
 use axum::body::Body;
@@ -84,9 +87,11 @@ async fn create(_: Admin, State(app): State<App>, headers: HeaderMap) -> Result<
     app.store
         .begin_upload(&id, i64::try_from(length).unwrap_or(i64::MAX), &Value::Object(metadata), lives)
         .await?;
-    tokio::fs::File::create_new(place(&app, &id))
-        .await
-        .map_err(|error| Error::disk("making the upload", &error))?;
+    if app.data.bucket().is_none() {
+        tokio::fs::File::create_new(place(&app, &id))
+            .await
+            .map_err(|error| Error::disk("making the upload", &error))?;
+    }
     answer(StatusCode::CREATED, &[("location", format!("/api/uploads/{id}")), ("upload-offset", "0".into())])
 }
 
@@ -127,10 +132,11 @@ async fn append(
         ));
     }
     let length = upload.length.unsigned_abs();
-    let reached = if upload.video.is_some() || !place(&app, &id).exists() {
-        length
-    } else {
-        write(&app, &id, found, length, body).await?
+    let reached = match app.data.bucket() {
+        _ if upload.video.is_some() => length,
+        Some(bucket) => pieces::append(bucket, &id, found, length, body.into_data_stream()).await?,
+        None if !place(&app, &id).exists() => length,
+        None => write(&app, &id, found, length, body).await?,
     };
     let mut headers = vec![("upload-offset", reached.to_string())];
     if reached == length {
@@ -140,9 +146,10 @@ async fn append(
     answer(StatusCode::NO_CONTENT, &headers)
 }
 
-/// One request at a time writes, whichever server it came to. Let go of when dropped, and by any crash.
+/// One request at a time writes, whichever server it came to. Let go of when dropped, and by any crash. In a bucket the
+/// pieces themselves see to it.
 fn lock(app: &App, upload: &Upload) -> Result<Option<std::fs::File>> {
-    if upload.video.is_some() {
+    if upload.video.is_some() || app.data.bucket().is_some() {
         return Ok(None);
     }
     let disk = |error: std::io::Error| Error::disk("opening the upload", &error);
@@ -195,13 +202,24 @@ async fn finish(app: &App, upload: &Upload) -> Result<rules::VideoId> {
     let Value::Object(metadata) = &upload.metadata else { return Err(Error::Internal("no metadata".into())) };
     let query = query(metadata)?;
     let name = named(&upload.metadata);
-    let received = app.ingest.adopt_as(source(app, upload), place(app, &upload.id)).await?;
+    let source = source(app, upload);
+    let received = match app.data.bucket() {
+        Some(bucket) => pieces::join(bucket, &upload.id, &source.to_string_lossy()).await?,
+        None => app.ingest.adopt_as(source, place(app, &upload.id)).await?,
+    };
     let uploaded = accept(app, &received, &name, &query.wish()?, Some(&upload.id)).await?;
+    if let Some(bucket) = app.data.bucket() {
+        // What is left behind here is removed when the upload is forgotten.
+        let _ = pieces::remove(bucket, &upload.id).await;
+    }
     Ok(rules::VideoId(uploaded.id))
 }
 
 async fn terminate(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode> {
     find(&app, &id).await?;
+    if let Some(bucket) = app.data.bucket() {
+        pieces::remove(bucket, &id).await?;
+    }
     app.store.forget_upload(&id).await?;
     let _ = tokio::fs::remove_file(place(&app, &id)).await;
     Ok(StatusCode::NO_CONTENT)
@@ -225,6 +243,9 @@ async fn find(app: &App, id: &str) -> Result<Upload> {
 async fn offset(app: &App, upload: &Upload) -> Result<u64> {
     if upload.video.is_some() {
         return Ok(upload.length.unsigned_abs());
+    }
+    if let Some(bucket) = app.data.bucket() {
+        return pieces::offset(bucket, &upload.id).await;
     }
     let found = tokio::fs::metadata(found(app, upload)).await;
     Ok(found.map_err(|error| Error::disk("looking at the upload", &error))?.len())

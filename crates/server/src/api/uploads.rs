@@ -123,7 +123,7 @@ async fn upload(
     };
     // A body that ended early without its connection breaking would be half a video.
     if let Some(declared) = declared.filter(|declared| !is_form(&headers) && *declared != received.bytes) {
-        let _ = tokio::fs::remove_file(&received.path).await;
+        let _ = app.data.remove_source(&received.path).await;
         return Err(Error::Invalid(format!("{declared} bytes were declared, and {} came", received.bytes)));
     }
     let uploaded = accept(&app, &received, &name, &wish, None).await?;

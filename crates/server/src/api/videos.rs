@@ -191,7 +191,7 @@ async fn shown(store: &Store, ingest: &Ingest, video: &Entry) -> Result<Option<P
     let Some(id) = video.generation else { return Ok(None) };
     let generation = store.generation(id).await?;
     let name = generation.manifest["generation"].as_str().unwrap_or_default();
-    ingest.carried(video.id, name).map(Some)
+    ingest.carried(video.id, name).await.map(Some)
 }
 
 fn choose(settings: &mut Settings, qualities: &[String]) -> Result<()> {

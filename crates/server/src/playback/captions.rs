@@ -48,14 +48,14 @@ pub async fn serve(
     let (language, kind) = file.rsplit_once('.').ok_or(Error::NotFound("file"))?;
     let text = app.store.caption_text(video.id, language).await?;
     let (kind, text) = match kind {
-        "vtt" => (super::kind::of("a.vtt"), text),
+        "vtt" => (media::kind::of("a.vtt"), text),
         "m3u8" => {
             let seconds = duration(&app, &video).await?.unwrap_or(1.0);
             let list = format!(
                 "#EXTM3U\n#EXT-X-VERSION:6\n#EXT-X-TARGETDURATION:{}\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXTINF:{seconds:.5},\n{language}.vtt\n#EXT-X-ENDLIST\n",
                 seconds.ceil().max(1.0)
             );
-            (super::kind::of("a.m3u8"), list)
+            (media::kind::of("a.m3u8"), list)
         }
         _ => return Err(Error::NotFound("file")),
     };

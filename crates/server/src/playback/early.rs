@@ -3,7 +3,7 @@
 //! Every chunk is a commit, so what is listed once is never taken back. The addresses stay good after the publication:
 //! then the same files are those of the generation that the job made.
 
-use super::{BRIEFLY, FOREVER, kind, shown};
+use super::{BRIEFLY, FOREVER, shown};
 use crate::app::App;
 use crate::body::Path;
 use crate::data::is_tame;
@@ -13,14 +13,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, Response, header};
 use axum::response::IntoResponse;
+use files::Place;
 use media::manifest::{Presentation, Sound, Track};
 use media::plan::Plan;
-use media::{master, playlist};
+use media::{kind, master, playlist};
 use rules::JobId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use store::catalogue::Entry;
 
 /// What a job has committed so far, as far as it can be played.
@@ -158,13 +158,13 @@ async fn list(app: &App, job: JobId, name: &str) -> Result<Response<Body>> {
 }
 
 /// Where a file is now: with the execution that made it, or in the generation that it became part of.
-async fn place(app: &App, video: &Entry, job: JobId, path: &str) -> Result<PathBuf> {
+async fn place(app: &App, video: &Entry, job: JobId, path: &str) -> Result<Place> {
     let generations = app.store.generations(video.id).await?;
     if let Some(generation) = generations.iter().find(|generation| generation.job == job) {
         let name = generation.manifest["generation"].as_str().unwrap_or_default();
-        return Ok(app.data.video(video.id).join(name).join(path));
+        return Ok(app.data.published(video.id, name, path));
     }
     let early = Early::of(app, job).await?;
     let maker = early.makers.get(path).ok_or(Error::NotFound("file"))?;
-    Ok(app.data.parts().folder(maker).join(path))
+    Ok(app.data.part(maker, path))
 }

@@ -45,7 +45,16 @@ async fn unpack(
         // Half an archive is none.
         let _ = files::remove(&incoming);
     }
-    Ok((StatusCode::CREATED, Json(unpacked?)))
+    let outputs = unpacked?;
+    if let Some(bucket) = app.data.bucket() {
+        let kept = |output: &Output| {
+            let name = format!("parts/{}/{}", proof.execution(), output.path);
+            (incoming.join(&output.path), name, None)
+        };
+        bucket.send_all(outputs.iter().map(kept).collect(), None).await?;
+        let _ = files::remove(&incoming);
+    }
+    Ok((StatusCode::CREATED, Json(outputs)))
 }
 
 /// Only plain files under tame names, each once, and no more of them and of their bytes than allowed: however small the

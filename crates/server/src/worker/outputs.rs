@@ -10,6 +10,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::put;
+use files::bucket::Told;
+use files::{Bucket, Place as Kept};
 use futures_util::StreamExt;
 use rules::ExecutionId;
 use sha2::{Digest, Sha256};
@@ -29,6 +31,8 @@ pub fn routes() -> Router<App> {
 struct Place {
     whole: PathBuf,
     partial: PathBuf,
+    /// Where it goes at once, for another server may be told of it next.
+    bucket: Option<(Bucket, String)>,
 }
 
 impl Place {
@@ -41,7 +45,11 @@ impl Place {
         }
         let incoming = app.data.incoming(execution);
         let name = hex::encode(Sha256::digest(path.as_bytes()));
-        Ok(Place { whole: incoming.join(path), partial: incoming.join(PARTIAL).join(name) })
+        let bucket = match app.data.part(&execution.to_string(), path) {
+            Kept::Bucket(bucket, name) => Some((bucket, name)),
+            Kept::Disk(_) => None,
+        };
+        Ok(Place { whole: incoming.join(path), partial: incoming.join(PARTIAL).join(name), bucket })
     }
 }
 
@@ -82,7 +90,11 @@ async fn look(
 ) -> Result<Response<Body>> {
     let place = Place::of(&app, proof.execution(), &path)?;
     let length = |path: PathBuf| async move { tokio::fs::metadata(path).await.ok().map(|found| found.len()) };
-    let offset = match length(place.whole).await {
+    let whole = match &place.bucket {
+        Some((bucket, name)) => bucket.look(name).await.ok().map(|found| found.bytes),
+        None => length(place.whole).await,
+    };
+    let offset = match whole {
         Some(bytes) => Some(bytes),
         None => length(place.partial).await,
     };
@@ -176,6 +188,10 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
             "hash_mismatch",
             format!("what came has the SHA-256 {hash}, not {declared}"),
         ));
+    }
+    if let Some((bucket, name)) = &place.bucket {
+        bucket.send(&place.partial, name, Told::default()).await?;
+        return tokio::fs::remove_file(&place.partial).await.map_err(disk);
     }
     if let Some(folder) = place.whole.parent() {
         tokio::fs::create_dir_all(folder).await.map_err(disk)?;

@@ -33,5 +33,5 @@ async fn source(
         etag: video.source_sha256.unwrap_or_else(|| path.clone()),
         cache: "no-store",
     };
-    ranged::respond(Path::new(&path), &told, &method, &headers).await
+    ranged::respond(&app.data.source(Path::new(&path)), &told, &method, &headers).await
 }

@@ -4,6 +4,7 @@ use super::outputs::hash;
 use crate::app::App;
 use crate::data::is_tame;
 use crate::problem::{Error, Result};
+use files::Bucket;
 use rules::ExecutionId;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -17,6 +18,9 @@ pub async fn keep(app: &App, said: &CompleteRequest) -> Result<()> {
     check_result(execution, said)?;
     if said.outputs.is_empty() {
         return Ok(());
+    }
+    if let Some(bucket) = app.data.bucket() {
+        return check_objects(bucket, execution, &said.outputs).await;
     }
     let kept = app.data.parts().folder(&execution.to_string());
     if kept.is_dir() {
@@ -36,6 +40,40 @@ pub async fn discard(app: &App, execution: ExecutionId) {
         if let Err(error) = files::remove(&folder) {
             tracing::warn!(job.id = %execution.task.job(), task.id = %execution.task, execution.id = %execution, "cannot remove {}: {error}; the janitor will", folder.display());
         }
+    }
+    let Some(bucket) = app.data.bucket().cloned() else { return };
+    // Nobody needs to wait for it.
+    tokio::spawn(async move {
+        if let Err(error) = bucket.remove_all(&format!("parts/{execution}")).await {
+            tracing::warn!(execution.id = %execution, "cannot remove what {execution} made: {error}; the janitor will");
+        }
+    });
+}
+
+/// In a bucket they are where others read them already, and nobody does before the commit names them. Of each the size is
+/// compared here; its hash was by whoever took it, the server or the store, and is once more by whoever reads it next.
+async fn check_objects(bucket: &Bucket, execution: ExecutionId, outputs: &[Output]) -> Result<()> {
+    let folder = format!("parts/{execution}/");
+    let mut found: HashMap<String, u64> = HashMap::new();
+    for object in bucket.list(&folder).await? {
+        found.insert(object.name.strip_prefix(&folder).unwrap_or(&object.name).to_owned(), object.bytes);
+    }
+    let wrong = |output: &Output, what: String| {
+        Error::unprocessable("output_mismatch", format!("{}: {what}", output.path))
+    };
+    for output in outputs {
+        match found.remove(&output.path) {
+            Some(bytes) if bytes == output.bytes => {}
+            Some(bytes) => return Err(wrong(output, format!("has {bytes} bytes, not {}", output.bytes))),
+            None => return Err(wrong(output, "was not uploaded".into())),
+        }
+    }
+    match found.keys().next() {
+        Some(more) => Err(Error::unprocessable(
+            "output_mismatch",
+            format!("{more} was uploaded and is not in the manifest"),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -24,6 +24,9 @@ use super::{Address, BadKey, Key};
 /// A plan with the results of thousands of tasks is some megabytes.
 const LONGEST_ANSWER: usize = 256 << 20;
 
+/// After this the way past the server is tried again.
+const DETOUR: Duration = Duration::from_secs(120);
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -63,6 +66,8 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     http: reqwest::Client,
+    /// For others than the server: without the key.
+    strangers: reqwest::Client,
     address: Address,
     patience: Patience,
     breaker: Breaker,
@@ -70,6 +75,8 @@ struct Inner {
     is_absent: AtomicBool,
     /// Why the server wants nothing more of this worker.
     dismissed: SetOnce<String>,
+    /// Until when nobody tries to go past the server.
+    detour: Mutex<Option<Instant>>,
     /// What executions have uploaded and not committed yet: their commit will list it.
     uploaded: Mutex<BTreeMap<ExecutionId, Vec<Output>>>,
 }
@@ -90,11 +97,13 @@ impl Client {
         }
         Ok(Client(Arc::new(Inner {
             http: builder.build()?,
+            strangers: strangers(patience)?,
             address,
             patience,
             breaker: Breaker::default(),
             is_absent: AtomicBool::new(false),
             dismissed: SetOnce::new(),
+            detour: Mutex::default(),
             uploaded: Mutex::default(),
         })))
     }
@@ -122,6 +131,11 @@ impl Client {
             Some(context) => request.header(trace::HEADER, context),
             None => request,
         }
+    }
+
+    /// A request to somebody whom the server has named; it is told nothing of us.
+    pub(super) fn stranger(&self, method: Method, url: &str) -> RequestBuilder {
+        self.0.strangers.request(method, url)
     }
 
     /// Says something and reads the answer; it may take `longer` than usual.
@@ -200,6 +214,17 @@ impl Client {
         answer
     }
 
+    /// The way past the server is blocked: for a while all executions spare themselves the trying.
+    pub(super) fn take_the_detour(&self) {
+        let mut until = self.0.detour.lock().unwrap_or_else(PoisonError::into_inner);
+        *until = Some(Instant::now() + DETOUR);
+    }
+
+    pub(super) fn is_on_the_detour(&self) -> bool {
+        let until = self.0.detour.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
     pub(super) fn remember(&self, execution: ExecutionId, outputs: Vec<Output>) {
         self.uploaded().insert(execution, outputs);
     }
@@ -215,4 +240,14 @@ impl Client {
     fn uploaded(&self) -> MutexGuard<'_, BTreeMap<ExecutionId, Vec<Output>>> {
         self.0.uploaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn strangers(patience: Patience) -> Result<reqwest::Client, reqwest::Error> {
+    reqwest::Client::builder()
+        .user_agent(concat!("vodmill-worker/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(patience.connect)
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .http1_only()
+        .build()
 }

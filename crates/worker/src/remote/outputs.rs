@@ -5,11 +5,13 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use md5::Md5;
 use sha2::{Digest, Sha256};
 use wire::Proof;
-use wire::http::Output;
+use wire::http::{DirectOutput, Output};
 
 use super::Client;
+use super::direct::{BATCH, Way};
 use super::upload::Upload;
 use crate::Context;
 use crate::handler::{BoxFuture, Failed};
@@ -36,18 +38,23 @@ pub(crate) async fn keep(
         move || list(&made, &progress)
     });
     let outputs = found.await.map_err(|error| disk("reading", &made, &error))?;
-    let upload = Upload { client, proof, context, folder: &made };
-    let mut sending: Vec<BoxFuture<'_, Result<(), Failed>>> = Vec::new();
-    for output in &outputs {
-        sending.push(Box::pin(upload.send(output)));
+    let way = Way::new(client, proof);
+    let upload = Upload { client, proof, context, folder: &made, way: &way };
+    for batch in outputs.chunks(BATCH) {
+        // A server that does not answer now is asked again, file by file.
+        let places = way.outputs(batch).await.unwrap_or_default();
+        let mut sending: Vec<BoxFuture<'_, Result<(), Failed>>> = Vec::new();
+        for (at, output) in batch.iter().enumerate() {
+            sending.push(Box::pin(upload.send(output, places.get(at).cloned())));
+        }
+        stream::iter(sending).buffer_unordered(SIDE_BY_SIDE).try_collect::<()>().await?;
     }
-    stream::iter(sending).buffer_unordered(SIDE_BY_SIDE).try_collect::<()>().await?;
-    client.remember(proof.execution(), outputs);
+    client.remember(proof.execution(), outputs.into_iter().map(|it| it.output).collect());
     Ok(())
 }
 
 /// Every file below `folder`, in order of path.
-fn list(folder: &Path, progress: &Progress) -> io::Result<Vec<Output>> {
+fn list(folder: &Path, progress: &Progress) -> io::Result<Vec<DirectOutput>> {
     let mut outputs = Vec::new();
     let mut folders = vec![(folder.to_owned(), String::new())];
     while let Some((folder, prefix)) = folders.pop() {
@@ -62,24 +69,27 @@ fn list(folder: &Path, progress: &Progress) -> io::Result<Vec<Output>> {
             }
         }
     }
-    outputs.sort_by(|one, other| one.path.cmp(&other.path));
+    outputs.sort_by(|one, other| one.output.path.cmp(&other.output.path));
     Ok(outputs)
 }
 
-fn describe(file: &Path, path: String, progress: &Progress) -> io::Result<Output> {
+fn describe(file: &Path, path: String, progress: &Progress) -> io::Result<DirectOutput> {
     let (mut file, mut hash, mut bytes) = (File::open(file)?, Sha256::new(), 0);
+    let mut md5 = <Md5 as md5::Digest>::new();
     let mut buffer = vec![0; BUFFER];
     loop {
         match file.read(&mut buffer)? {
             0 => break,
             n => {
                 hash.update(&buffer[..n]);
+                md5::Digest::update(&mut md5, &buffer[..n]);
                 bytes += n as u64;
                 progress.beat();
             }
         }
     }
-    Ok(Output { path, bytes, sha256: hex::encode(hash.finalize()) })
+    let output = Output { path, bytes, sha256: hex::encode(hash.finalize()) };
+    Ok(DirectOutput { output, md5: hex::encode(md5::Digest::finalize(md5)) })
 }
 
 #[cfg(test)]
@@ -97,9 +107,10 @@ mod tests {
 
         let listed = list(folder.path(), &Progress::default()).unwrap();
 
-        let paths: Vec<_> = listed.iter().map(|output| output.path.as_str()).collect();
+        let paths: Vec<_> = listed.iter().map(|it| it.output.path.as_str()).collect();
         assert_eq!(paths, ["720p/deep/x", "720p/seg.m4s", "poster.jpg"]);
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert!(listed.iter().all(|output| output.bytes == 3 && output.sha256 == abc));
+        assert!(listed.iter().all(|it| it.output.bytes == 3 && it.output.sha256 == abc));
+        assert!(listed.iter().all(|it| it.md5 == "900150983cd24fb0d6963f7d28e17f72"));
     }
 }

@@ -1,4 +1,4 @@
-//! The source file of an execution's job, as the server has it.
+//! The source file of an execution's job, wherever it is kept.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,17 +6,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_RANGE, ETAG, HeaderName, RANGE};
-use reqwest::{Method, Response, StatusCode};
+use files::Bucket;
 use rules::task::Refusal;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 use wire::Proof;
-use wire::http::header::PROOF;
 
+use super::Client;
 use super::fault::Fault;
-use super::{Client, range};
+use super::origin::{Answer, Origin, Versions};
 use crate::Context;
 use crate::handler::Failed;
 use crate::pace::Pace;
@@ -40,23 +39,15 @@ pub(super) type Chunks = mpsc::Sender<std::io::Result<Bytes>>;
 /// A file that stays the same from the first byte read to the last, or is not read on.
 #[derive(Debug)]
 pub struct Source {
-    client: Client,
-    proof: Proof,
+    origin: Origin,
     /// How people know the file.
     name: String,
-    version: Version,
+    versions: Versions,
     head: Vec<u8>,
     progress: Progress,
     ending: Stop,
     bytes_in: AtomicU64,
     trouble: OnceLock<Trouble>,
-}
-
-/// Two answers of the same version are of the same bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Version {
-    etag: String,
-    bytes: u64,
 }
 
 /// Why it cannot be read on. Final for this execution.
@@ -103,25 +94,34 @@ impl Trouble {
 impl Source {
     /// Finds the file and looks at its beginning. While the server is away this waits, and nothing counts as progress.
     pub async fn open(client: &Client, proof: Proof, name: &str, context: &Context) -> Result<Self, Failed> {
-        let mut wait = Wait::new(client, &context.progress);
-        let (version, head) = loop {
-            let fault = match look(client, proof).await {
+        Source::open_at(Origin::server(client, proof), name, context).await
+    }
+
+    /// As [`Source::open`] for a worker that reaches the bucket itself, where the file has this name.
+    pub async fn open_in(bucket: &Bucket, name: &str, context: &Context) -> Result<Self, Failed> {
+        Source::open_at(Origin::Bucket(bucket.clone(), name.into()), name, context).await
+    }
+
+    async fn open_at(origin: Origin, name: &str, context: &Context) -> Result<Self, Failed> {
+        let mut wait = Wait::new(&origin, &context.progress);
+        let (versions, head) = loop {
+            let fault = match look(&origin).await {
                 Ok(found) => break found,
                 Err(Fault::Rejected { status: 416, .. }) => {
                     return Err(Failed::permanent(format!("{name}: the file is empty: upload it again")));
                 }
                 Err(fault) => fault,
             };
+            debug!("{name} cannot be opened: {fault}");
             if let Err(trouble) = wait.after(fault).await {
                 trouble.end(context.ending());
                 return Err(trouble.told(name));
             }
         };
         Ok(Source {
-            client: client.clone(),
-            proof,
+            origin,
             name: name.into(),
-            version,
+            versions,
             bytes_in: AtomicU64::new(head.len() as u64),
             head,
             progress: context.progress.clone(),
@@ -135,7 +135,7 @@ impl Source {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.version.bytes
+        self.versions.bytes()
     }
 
     /// Its first bytes, some hundred.
@@ -156,7 +156,7 @@ impl Source {
     /// Brings these bytes, in order and each once, whatever happens on the way; or an error, and the trouble is known.
     pub(super) async fn bring(self: Arc<Self>, range: Range<u64>, to: Chunks) {
         let (mut at, mut window) = (range.start, FIRST_WINDOW);
-        let mut wait = Wait::new(&self.client, &self.progress);
+        let mut wait = Wait::new(&self.origin, &self.progress);
         while at < range.end {
             let end = range.end.min(at + window);
             match self.bring_window(&mut at, end, &to, &mut wait).await {
@@ -164,7 +164,7 @@ impl Source {
                 // Nobody reads on.
                 Ok(false) => return,
                 Err(fault) => {
-                    debug!("reading {} broke off at byte {at} of {}: {fault}", self.name, self.version.bytes);
+                    debug!("reading {} broke off at byte {at} of {}: {fault}", self.name, self.bytes());
                     if let Err(trouble) = wait.after(fault).await {
                         info!("cannot read on in {}: {trouble:?}", self.name);
                         trouble.end(&self.ending);
@@ -185,11 +185,13 @@ impl Source {
         to: &Chunks,
         wait: &mut Wait,
     ) -> Result<bool, Fault> {
-        let mut response = fetch(&self.client, self.proof, &(*at..end)).await?;
-        self.check(&response, *at)?;
-        let silence = self.client.patience().silence;
+        let mut answer = self.origin.fetch(&(*at..end)).await?;
+        self.check(&answer, *at)?;
+        let silence = self.origin.patience().silence;
         while *at < end {
-            let mut chunk = next(&mut response, silence).await?;
+            let next = answer.next(silence).await;
+            self.origin.settle(answer.is_direct(), next.is_ok());
+            let mut chunk = next?;
             chunk.truncate(usize::try_from(end - *at).unwrap_or(usize::MAX));
             let length = chunk.len() as u64;
             self.bytes_in.fetch_add(length, Ordering::Relaxed);
@@ -202,63 +204,34 @@ impl Source {
         Ok(true)
     }
 
-    fn check(&self, response: &Response, at: u64) -> Result<(), Fault> {
-        let (version, first) = version(response)?;
-        if version != self.version {
+    fn check(&self, answer: &Answer, at: u64) -> Result<(), Fault> {
+        if !self.versions.agree(answer) {
             return Err(Fault::Rejected { status: 416, code: String::new(), detail: "changed".into() });
         }
-        if first != at {
-            return Err(Fault::away(format!("asked for byte {at} and was given byte {first}")));
+        if answer.first != at {
+            return Err(Fault::away(format!("asked for byte {at} and was given byte {}", answer.first)));
         }
         Ok(())
     }
 }
 
 /// Which file it is, and its first bytes.
-async fn look(client: &Client, proof: Proof) -> Result<(Version, Vec<u8>), Fault> {
-    let mut response = fetch(client, proof, &(0..HEAD)).await?;
-    let (version, first) = version(&response)?;
-    let wanted = usize::try_from(version.bytes.min(HEAD)).unwrap_or_default();
-    if first != 0 {
-        return Err(Fault::away(format!("asked for the beginning and was given byte {first}")));
+async fn look(origin: &Origin) -> Result<(Versions, Vec<u8>), Fault> {
+    let mut answer = origin.fetch(&(0..HEAD)).await?;
+    let wanted = usize::try_from(answer.bytes.min(HEAD)).unwrap_or_default();
+    if answer.first != 0 {
+        return Err(Fault::away(format!("asked for the beginning and was given byte {}", answer.first)));
     }
     let mut head = Vec::new();
     while head.len() < wanted {
-        head.extend_from_slice(&next(&mut response, client.patience().silence).await?);
+        let next = answer.next(origin.patience().silence).await;
+        origin.settle(answer.is_direct(), next.is_ok());
+        head.extend_from_slice(&next?);
     }
     head.truncate(wanted);
-    Ok((version, head))
-}
-
-async fn fetch(client: &Client, proof: Proof, range: &Range<u64>) -> Result<Response, Fault> {
-    let request = client
-        .request(Method::GET, ["source"])
-        .header(PROOF, proof.to_header())
-        .header(RANGE, range::header(range));
-    client.send(request, sleep(client.patience().silence)).await
-}
-
-/// Of which file an answer is a part, and where in it that begins. An answer that does not say so is not the server's,
-/// whatever its status: a page of some proxy.
-fn version(response: &Response) -> Result<(Version, u64), Fault> {
-    let text = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let given = text(CONTENT_RANGE).and_then(range::given);
-    match (response.status(), text(ETAG), given) {
-        (StatusCode::PARTIAL_CONTENT, Some(etag), Some((first, bytes))) => {
-            Ok((Version { etag: etag.into(), bytes }, first))
-        }
-        (status, ..) => Err(Fault::away(format!("the answer, {status}, is no part of a file"))),
-    }
-}
-
-/// The end of an answer that should go on is an error too.
-async fn next(response: &mut Response, silence: Duration) -> Result<Bytes, Fault> {
-    match timeout(silence, response.chunk()).await {
-        Ok(Ok(Some(chunk))) => Ok(chunk),
-        Ok(Ok(None)) => Err(Fault::away("the answer ends too early")),
-        Ok(Err(error)) => Err(Fault::of(error)),
-        Err(_) => Err(Fault::away(format!("nothing came for {silence:?}"))),
-    }
+    let versions = Versions::default();
+    versions.agree(&answer);
+    Ok((versions, head))
 }
 
 /// What happens between a try that failed and the next.
@@ -273,9 +246,9 @@ struct Wait {
 }
 
 impl Wait {
-    fn new(client: &Client, progress: &Progress) -> Self {
+    fn new(origin: &Origin, progress: &Progress) -> Self {
         Wait {
-            patience: client.patience().source,
+            patience: origin.patience().source,
             pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
             progress: progress.clone(),
             failing_since: None,

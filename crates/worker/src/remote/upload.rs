@@ -1,4 +1,4 @@
-//! One file on its way to the server.
+//! One file on its way to the server, or past it to where the server keeps its files.
 
 use std::io::{self, SeekFrom};
 use std::path::Path;
@@ -16,8 +16,9 @@ use tokio_util::io::ReaderStream;
 use tracing::debug;
 use wire::Proof;
 use wire::http::header::{PROOF, SHA256, UPLOAD_OFFSET};
-use wire::http::{Output, code};
+use wire::http::{Direct, DirectOutput, Output, code};
 
+use super::direct::{Way, judge};
 use super::fault::Fault;
 use super::{Client, range};
 use crate::Context;
@@ -38,6 +39,7 @@ pub(super) struct Upload<'a> {
     pub proof: Proof,
     pub context: &'a Context,
     pub folder: &'a Path,
+    pub way: &'a Way,
 }
 
 /// What is to be done after a try that failed.
@@ -48,8 +50,53 @@ enum Next {
 }
 
 impl Upload<'_> {
+    /// Returns when the file is there, as it was declared; `place` is where to put it, if not at the server.
+    pub async fn send(&self, file: &DirectOutput, place: Option<Direct>) -> Result<(), Failed> {
+        if !self.send_directly(file, place).await? {
+            self.send_to_server(&file.output).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is there: if not, the server has to take it.
+    async fn send_directly(&self, file: &DirectOutput, place: Option<Direct>) -> Result<bool, Failed> {
+        let (mut pace, mut place) = (Pace::new(FIRST_WAIT, LONGEST_WAIT), place);
+        while self.way.is_open() {
+            if place.is_none() {
+                place = self.way.outputs(std::slice::from_ref(file)).await.unwrap_or_default().pop();
+            }
+            let Some(to) = place.take() else { return Ok(false) };
+            match self.put_directly(&file.output, &to).await? {
+                Ok(()) => {
+                    self.way.succeeded();
+                    return Ok(true);
+                }
+                Err(fault) => debug!("uploading {} past the server broke off: {fault}", file.output.path),
+            }
+            self.way.failed();
+            sleep(pace.next()).await;
+        }
+        Ok(false)
+    }
+
+    async fn put_directly(&self, output: &Output, to: &Direct) -> Result<Result<(), Fault>, Failed> {
+        let path = self.folder.join(&output.path);
+        let file = open(&path, 0).await.map_err(|error| disk("reading", &path, &error))?;
+        let moved = Moved::default();
+        let mut request = self.client.stranger(Method::PUT, &to.url).header(CONTENT_LENGTH, output.bytes);
+        for (name, value) in &to.headers {
+            request = request.header(name, value);
+        }
+        let sending = request.body(self.body(file, output.bytes, moved.clone())).send();
+        let answer = tokio::select! {
+            answer = sending => judge(answer).map(drop),
+            () = moved.none_for(self.client.patience().silence) => Err(Fault::away("nothing moves")),
+        };
+        Ok(answer)
+    }
+
     /// Returns when the server has the file, as it was declared.
-    pub async fn send(&self, output: &Output) -> Result<(), Failed> {
+    async fn send_to_server(&self, output: &Output) -> Result<(), Failed> {
         let mut pace = Pace::new(FIRST_WAIT, LONGEST_WAIT);
         let (mut offset, mut repetitions) = (0, REPETITIONS);
         loop {

@@ -5,8 +5,10 @@
 
 use super::tools::disk;
 use super::{Work, outcome};
+use crate::depot::{Depot, storage};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::pace::Pace;
+use files::bucket::{self, Bucket, Written};
 use media::manifest::Artifact;
 use outbound::Reach;
 use reqwest::header::{
@@ -43,20 +45,40 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
         let fetch: Fetch = work.payload()?;
         work.context.set_step("fetch");
-        let to = PathBuf::from(&fetch.to);
-        if !to.exists() {
-            let fetched = tokio::select! {
-                fetched = bring(&work, &fetch) => fetched?,
-                () = work.context.stop.cancelled() => return Err(Failed::transient("stopped on request")),
-            };
-            let to = to.clone();
-            let placed = move || files::first(&fetched, &to).map_err(|error| disk("keeping", &to, &error));
-            work.blocking(placed).await?;
-        }
-        let found = work.blocking(move || read_through(&to)).await?;
+        let found = tokio::select! {
+            found = arrive(&work, &fetch) => found?,
+            () = work.context.stop.cancelled() => return Err(Failed::transient("stopped on request")),
+        };
         let made = outcome(&found)?;
         Ok(Outcome { arrival: Some(Arrival { bytes: found.bytes, sha256: found.sha256 }), ..made })
     })
+}
+
+/// Puts the file where it stays, unless it is there; what is there then.
+async fn arrive(work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
+    let to = PathBuf::from(&fetch.to);
+    if let (Depot::Bucket(bucket), true) = (&work.tools.depot, to.is_relative()) {
+        return arrive_in(bucket, work, fetch).await;
+    }
+    if !to.exists() {
+        let (fetched, to) = (bring(work, fetch).await?, to.clone());
+        let placed = move || files::first(&fetched, &to).map_err(|error| disk("keeping", &to, &error));
+        work.blocking(placed).await?;
+    }
+    work.blocking(move || read_through(&to)).await
+}
+
+async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
+    let away = |error: bucket::Error| storage(&error);
+    if !bucket.has(&fetch.to).await.map_err(away)? {
+        let fetched = bring(work, fetch).await?;
+        match bucket.send_new(&fetched, &fetch.to).await {
+            Ok(_) | Err(bucket::Error::Taken(_)) => {}
+            Err(error) => return Err(storage(&error)),
+        }
+    }
+    let Written { bytes, sha256 } = bucket.measure(&fetch.to).await.map_err(away)?;
+    Ok(Artifact { path: fetch.to.rsplit('/').next().unwrap_or_default().into(), bytes, sha256 })
 }
 
 fn read_through(path: &Path) -> Result<Artifact, Failed> {

@@ -25,8 +25,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
             return Err(Failed::permanent("there is no picture to compare"));
         };
-        let tree = work.tools.depot.files()?.folder(&packaged.execution);
-        let playlist = tree.join(&rung.name).join(playlist::MEDIA);
+        let playlist = work.packaged(&packaged, &rung.name).await?.join(playlist::MEDIA);
         let argv =
             command::measure(&plan, picture, video, &rung, &playlist.to_string_lossy(), input.argument());
         let measure = Measure { read: media::progress::frame, whole: picture.frames };

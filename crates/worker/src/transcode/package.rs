@@ -20,11 +20,17 @@ pub(super) struct Payload {
     /// The folder of the generation whose other rungs are shown on beside those made now. Default: none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carry: Option<String>,
+    /// Where generations of this video go.
+    #[serde(default)]
+    pub output: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Packaged {
     pub execution: String,
+    /// In a bucket: where the generation is already, but for what players open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
     /// In seconds.
     #[serde(default)]
     pub duration: f64,
@@ -46,10 +52,11 @@ pub struct Index {
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let Payload { generation, carry } = work.payload()?;
-        let mut parts = Parts::gather(&work)?;
+        let Payload { generation, carry, output } = work.payload()?;
+        let generation = work.generation(&generation);
+        let mut parts = Parts::gather(&work).await?;
         if let Some(folder) = carry {
-            parts = work.blocking(move || parts.carry(Path::new(&folder))).await?;
+            parts = parts.carry(&work, &folder).await?;
         }
         let tree = work.context.folder().await?.join("made");
         let indexes = parts.indexes(&format!("{generation}/"))?;
@@ -62,10 +69,12 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
             files.push(progressive(&work, &parts.presentation, &tree).await?);
         }
         let judged = gate::judge(&work, &parts, &tree, &files).await?;
+        let kept = work.keep_tree(tree, &files, &output, &generation).await?;
         outcome(&Packaged {
             duration: parts.plan.duration(),
             renditions: parts.renditions(),
-            execution: work.keep(tree).await?,
+            execution: kept.execution,
+            folder: kept.folder,
             files,
             indexes,
             proof: judged.proof,
@@ -85,15 +94,14 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    fn gather(work: &Work<'_>) -> Result<Self, Failed> {
+    async fn gather(work: &Work<'_>) -> Result<Self, Failed> {
         let plan: Plan = work.result("plan")?;
         let (encoded, sounds): (Vec<Tracks>, Vec<Tracks>) = (work.results("encode")?, work.results("audio")?);
         let (texts, pictures): (Vec<Texts>, Vec<Pictures>) =
             (work.results("subtitles")?, work.results("thumbnails")?);
-        let (files, mut sources) = (work.tools.depot.files()?, HashMap::new());
+        let mut makers: HashMap<String, (String, Artifact)> = HashMap::new();
         let mut found = |execution: &str, file: &Artifact| {
-            let path = || files.folder(execution).join(&file.path);
-            sources.entry(file.path.clone()).or_insert_with(path);
+            makers.entry(file.path.clone()).or_insert_with(|| (execution.into(), file.clone()));
         };
         for made in encoded.iter().chain(&sounds) {
             made.tracks.iter().flat_map(Track::files).for_each(|file| found(&made.execution, file));
@@ -113,13 +121,26 @@ impl Parts {
                 .collect(),
             subtitles: texts.into_iter().map(|text| text.subtitles).collect(),
         };
+        let wanted: Vec<_> = makers.into_values().collect();
+        let files = work.tools.depot.bring(work.context, &wanted).await?;
+        let path = |(execution, file): (String, Artifact)| {
+            let path = files.folder(&execution).join(&file.path);
+            (file.path, path)
+        };
+        let sources = wanted.into_iter().map(path).collect();
         Ok(Parts { plan, presentation, pictures, sources })
     }
 
     /// Adds what is taken over from the generation in `folder`.
-    fn carry(mut self, folder: &Path) -> Result<Self, Failed> {
-        let carried = carry::read(folder, &self.presentation)?;
-        self.sources.extend(carry::files(folder, &carried));
+    async fn carry(mut self, work: &Work<'_>, folder: &str) -> Result<Self, Failed> {
+        let here = work.bring_generation(folder, &[carry::FILE]).await?;
+        let carried = work.blocking({
+            let (here, presentation) = (here.clone(), self.presentation.clone());
+            move || carry::read(&here, &presentation)
+        });
+        let carried = carried.await?;
+        work.bring_files(folder, &here, carried.iter().flat_map(Track::files)).await?;
+        self.sources.extend(carry::files(&here, &carried));
         carry::merge(&mut self.presentation.video, carried);
         Ok(self)
     }

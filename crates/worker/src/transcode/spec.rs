@@ -54,7 +54,11 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
     };
     let publish =
         Publish { video: order.video, output: order.output.clone(), generation: order.generation.clone() };
-    let package = Package { generation: order.generation.clone(), carry: order.carry.clone() };
+    let package = Package {
+        generation: order.generation.clone(),
+        output: order.output.clone(),
+        carry: order.carry.clone(),
+    };
     let parts = ["encode", "audio", "subtitles", "thumbnails"];
     let mut stages = vec![
         stage("probe", Phase::Validating, source.clone()),
