@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode bench-wake scaling chaos chaos-fleet contract check-deploy model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode bench-wake scaling chaos chaos-fleet chaos-platform contract check-deploy model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -57,6 +57,12 @@ chaos-fleet: ## Kill, pause and cut off workers of a server that makes VIDEOS=10
 	@scripts/install-missing test
 	@VODMILL_FLEET_VIDEOS='$(or $(VIDEOS),10)' $(if $(SEED),VODMILL_FLEET_SEED='$(SEED)') RUST_TEST_THREADS=1 \
 	  scripts/with-services cargo test -p vodmill --test server --locked -- publishes_every_video --nocapture
+
+chaos-platform: ## Strike three servers, WORKERS=8 workers, Redis and the storage while VIDEOS=50 videos are made
+	@scripts/install-missing test
+	@VODMILL_PLATFORM_VIDEOS='$(or $(VIDEOS),50)' VODMILL_PLATFORM_WORKERS='$(or $(WORKERS),8)' \
+	  $(if $(SEED),VODMILL_PLATFORM_SEED='$(SEED)') \
+	  scripts/with-services cargo test --workspace --test storage --locked -- platform --nocapture
 
 chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a run
 	@scripts/install-missing test

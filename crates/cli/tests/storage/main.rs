@@ -8,6 +8,7 @@ mod faults;
 mod janitor;
 mod line;
 mod mistakes;
+mod platform;
 #[path = "../server/seat.rs"]
 #[allow(dead_code)]
 mod seat;

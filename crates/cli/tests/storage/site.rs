@@ -5,7 +5,7 @@ use crate::seat::Seat;
 use crate::support::{Engine, Process, World, until};
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -53,17 +53,26 @@ impl Site {
 
     /// A worker that knows nothing but an address and a key.
     pub fn worker(&self, server: &Server<'_>, url: &str) -> Worker {
-        let registered = server.post("/api/worker/register", json!({ "name": "one" }));
-        let log = self.world.folder.path().join("worker.log");
-        let process = self
-            .world
+        self.worker_called("one", server, url)
+    }
+
+    pub fn worker_called(&self, name: &str, server: &Server<'_>, url: &str) -> Worker {
+        let registered = server.post("/api/worker/register", json!({ "name": name }));
+        let key = registered["api_key"].as_str().unwrap().to_owned();
+        let log = self.world.folder.path().join(format!("worker-{name}.log"));
+        let process = self.start_worker(name, &key, url, &log);
+        Worker { process, name: name.into(), key, log }
+    }
+
+    fn start_worker(&self, name: &str, key: &str, url: &str, log: &Path) -> Process {
+        let folder = self.world.folder.path().join(format!("work-{name}"));
+        self.world
             .vodmill(&["worker", "--server", url, "--slots", "1"])
-            .env("VODMILL_WORKER_KEY", registered["api_key"].as_str().unwrap())
-            .env("VODMILL_WORK_FOLDER", self.world.folder.path().join("work-one").to_str().unwrap())
+            .env("VODMILL_WORKER_KEY", key)
+            .env("VODMILL_WORK_FOLDER", folder.to_str().unwrap())
             .env("VODMILL_DATABASE_URL", "sqlite:/nowhere/at/all.db")
             .env("VODMILL_LOG", "debug")
-            .start_logged(&log);
-        Worker { _process: process, log }
+            .start_logged(log)
     }
 
     /// Small pictures that take much room in a file: what reads it is seen in every count.
@@ -107,11 +116,26 @@ impl Site {
 }
 
 pub struct Worker {
-    _process: Process,
+    process: Process,
+    name: String,
+    key: String,
     log: PathBuf,
 }
 
 impl Worker {
+    pub fn restart(&mut self, site: &Site, url: &str) {
+        self.process.kill();
+        self.process = site.start_worker(&self.name, &self.key, url, &self.log);
+    }
+
+    pub fn pause(&self) {
+        self.process.signal(libc::SIGSTOP);
+    }
+
+    pub fn resume(&self) {
+        self.process.signal(libc::SIGCONT);
+    }
+
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -156,6 +180,10 @@ impl Server<'_> {
 
     pub fn kill(&mut self) {
         self.process.take().unwrap().kill();
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn data(&self) -> PathBuf {
