@@ -42,9 +42,21 @@ impl Error {
             E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
                 Error::Refused { name, why: told(&*source) }
             }
-            error => Error::Away { name, why: told(&error) },
+            error => {
+                let why = told(&error);
+                match status(&why) {
+                    Some(404) => Error::NotFound(name),
+                    Some(401 | 403) => Error::Refused { name, why },
+                    _ => Error::Away { name, why },
+                }
+            }
         }
     }
+}
+
+/// A listing that fails tells the status in words only.
+fn status(why: &str) -> Option<u16> {
+    why.split_once("status code: ")?.1.get(..3)?.parse().ok()
 }
 
 /// With its causes, and without what follows the `?` of a URL: signatures stand there.
@@ -72,6 +84,13 @@ fn without_queries(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_is_found_in_words() {
+        assert_eq!(status("Server returned non-2xx status code: 403 Forbidden: <Error>"), Some(403));
+        assert_eq!(status("no status code: …"), None);
+        assert_eq!(status("error sending request"), None);
+    }
 
     #[test]
     fn signatures_are_not_told() {
