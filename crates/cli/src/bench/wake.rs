@@ -309,7 +309,9 @@ async fn work(
             continue;
         }
         poll = SHORTEST_POLL;
-        let _ = claims.send(Instant::now());
+        let at = Instant::now();
         load::commit_all(&store, &claimed).await?;
+        // Only now: who is told may end this worker, and nobody would commit what it had.
+        let _ = claims.send(at);
     }
 }
