@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 vodmill=${VODMILL:-${CARGO_TARGET_DIR:-target}/release/vodmill}
 
+table=$("$vodmill" bench scaling --svg docs/scaling.svg)
 cat >docs/scaling.md <<TEXT
 # How it scales
 
@@ -16,7 +17,7 @@ In the rough fleet one worker in fifty is four times slower, and each dies once 
 missed when its lease of 60 s has run out, and its machine is back after two minutes. Ideal is all of the work divided by the
 workers, with nothing before and nothing after.
 
-$("$vodmill" bench scaling --svg docs/scaling.svg)
+$table
 
 ![Speed-up over workers](scaling.svg)
 

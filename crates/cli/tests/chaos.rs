@@ -72,7 +72,7 @@ fn round(engine: Engine, seed: u64, size: Size) {
         Engine::Postgres => World::with_server(),
         Engine::Sqlite => World::new(Engine::Sqlite),
     };
-    let jobs = submit(&world, &mut dice, if size == Size::Full { 55 } else { 12 });
+    let jobs = submit(&world, &mut dice, if size == Size::Full { 55 } else { 8 });
 
     let mut fleet = Fleet::start(&world);
     let mut hand = Hand {

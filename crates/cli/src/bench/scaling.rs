@@ -150,15 +150,14 @@ fn span(seconds: f64) -> String {
 /// A file as films are: one picture, one sound.
 fn two_streams(seconds: f64) -> anyhow::Result<Source> {
     let frames = (seconds * 30.0).round() as u64;
-    let one = json!({ "num": 1, "den": 1 });
     let source = json!({
         "container": "mov,mp4,m4a,3gp,3g2,mj2", "bytes": 1, "subtitles": [], "chapters": [], "notes": [],
         "video": {
-            "stream": 0, "codec": "h264", "width": 1920, "height": 1080, "rotation": 0, "sample_aspect": one,
+            "stream": 0, "codec": "h264", "width": 1920, "height": 1080, "rotation": 0, "sample_aspect": "1/1",
             "pixel_format": "yuv420p", "bit_depth": 8, "is_interlaced": false,
             "color": { "range": "sdr", "primaries": null, "transfer": null, "matrix": null, "is_full_range": false },
             "timing": {
-                "time_base": { "num": 1, "den": 30 }, "first": 0, "rate": { "num": 30, "den": 1 }, "frames": frames,
+                "time_base": "1/30", "first": 0, "rate": "30/1", "frames": frames,
                 "held": 0, "source_frames": frames, "is_one_to_one": true, "reorder_seconds": 0.0, "can_seek": true,
             },
         },
@@ -173,6 +172,25 @@ fn two_streams(seconds: f64) -> anyhow::Result<Source> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_larger_fleet_is_sooner_done_and_never_sooner_than_possible() {
+        let args = Args {
+            minutes: 10.0,
+            workers: vec![1, 10],
+            speed: 0.5,
+            mean_life: 30.0,
+            seed: 1,
+            svg: None,
+            json: false,
+        };
+
+        let [one, ten] = [1, 10].map(|workers| args.point(workers).unwrap());
+
+        assert!(ten.rough.seconds < one.rough.seconds);
+        assert!(ten.speedup(ten.rough.seconds) < 10.0 && one.speedup(one.calm.seconds) <= 1.2);
+        assert!(plot::svg(&[one, ten]).ends_with("</svg>\n"));
+    }
 
     #[test]
     fn spans_are_said_as_people_say_them() {

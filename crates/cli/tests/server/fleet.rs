@@ -103,7 +103,7 @@ fn executions(house: &House, job: &Value) -> Vec<Value> {
 
 /// Enough to be met at work.
 fn long(house: &House) -> PathBuf {
-    house.sample_of("long.mp4", "640x360", 24)
+    house.sample_of("long.mp4", "640x360", 16)
 }
 
 /// The generation passes the gate, as anybody may run it on the folder.
@@ -280,7 +280,7 @@ fn a_proxy_that_cuts_connections_costs_time_and_nothing_else(engine: Engine) {
     let proxy = Proxy::before(&house, 7, 50_000..400_000);
     let _worker = Worker::new(&house, "one", &proxy.url());
 
-    house.upload(&house.sample("a.mp4", 30), "slug=talk");
+    house.upload(&house.sample("a.mp4", 20), "slug=talk");
     let video = house.video_is(1, "ready");
 
     passes_the_gate(&house, 1);
@@ -293,7 +293,7 @@ fn a_proxy_that_cuts_connections_costs_time_and_nothing_else(engine: Engine) {
 
 /// How many videos; `make chaos` takes more.
 fn videos() -> i64 {
-    std::env::var("VODMILL_FLEET_VIDEOS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+    std::env::var("VODMILL_FLEET_VIDEOS").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
 fn a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once(engine: Engine) {
@@ -307,7 +307,7 @@ fn a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once(engine: 
     let proxy = Proxy::before(&house, seed, 300_000..3_000_000);
     let mut workers: Vec<Worker> =
         (0..4).map(|n| Worker::new(&house, &format!("w{n}"), &proxy.url())).collect();
-    let file = house.sample("a.mp4", 24);
+    let file = house.sample("a.mp4", 16);
     for n in 0..videos() {
         house.upload(&file, &format!("slug=video-{n}"));
     }
