@@ -2,6 +2,7 @@
 
 pub mod captions;
 pub mod jobs;
+mod qualities;
 pub mod tus;
 pub mod uploads;
 pub mod videos;
@@ -17,6 +18,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         .merge(videos::routes())
         .merge(captions::routes())
         .merge(jobs::routes())
+        .merge(qualities::routes())
         .merge(workers::routes())
 }
 

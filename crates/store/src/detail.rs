@@ -196,6 +196,13 @@ struct AuditRow {
 }
 
 impl Store {
+    /// What was committed as the job's plan, as JSON, once there is one.
+    pub async fn plan_of_job(&self, job: JobId) -> Result<Option<String>> {
+        const PLAN: &str = "SELECT plan FROM job WHERE id = $1";
+        let row: Option<(Option<String>,)> = self.db.look().await?.query(PLAN).bind(job).optional().await?;
+        Ok(row.and_then(|(plan,)| plan))
+    }
+
     pub async fn stages_of_job(&self, job: JobId) -> Result<Vec<StageView>> {
         let (first, last) = TaskId::range(job);
         let mut tx = self.db.read().await?;

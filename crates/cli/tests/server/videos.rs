@@ -84,6 +84,10 @@ fn some_qualities_are_made_again_and_the_others_shown_on(engine: Engine) {
         play(&format!("{rung}/{segment}"))
     };
     let before = ["360p", "240p"].map(first_segment);
+    let qualities = house.get("/api/jobs/1/qualities");
+    let states: Vec<_> = qualities.as_array().unwrap().iter().map(|it| (&it["name"], &it["state"])).collect();
+    assert_eq!(states[..2], [(&json!("360p"), &json!("completed")), (&json!("240p"), &json!("completed"))]);
+    assert!(states[2..].contains(&(&json!("1080p"), &json!("skipped"))), "{states:?}");
 
     let asked = json!({ "qualities": ["240p"], "settings": { "rung": [
         { "name": "360p", "height": 360, "kbps": 100 }, { "name": "240p", "height": 240, "kbps": 50, "crf": 45 } ] } });
