@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode bench-wake scaling chaos chaos-fleet chaos-platform contract check-deploy model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode bench-streamer bench-wake scaling chaos chaos-fleet chaos-platform upgrade contract check-deploy model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -50,29 +50,43 @@ bench-transcode: build ## Measure transcoding beside one plain ffmpeg command; k
 	@mkdir -p bench/results
 	@bench/transcode.sh | tee bench/results/transcode-$$(date +%F).md
 
+bench-streamer: build ## Measure transcoding beside shaka-streamer; keeps the figures in bench/results
+	@scripts/install-missing streamer
+	@mkdir -p bench/results
+	@bench/streamer.sh | tee bench/results/streamer-$$(date +%F).md
+
 scaling: build ## Simulate one long video on 1 to 1,000 workers; writes docs/scaling.md
 	@bench/scaling.sh
 
 chaos-fleet: ## Kill, pause and cut off workers of a server that makes VIDEOS=10 videos, and the server
 	@scripts/install-missing test
 	@VODMILL_FLEET_VIDEOS='$(or $(VIDEOS),10)' $(if $(SEED),VODMILL_FLEET_SEED='$(SEED)') RUST_TEST_THREADS=1 \
-	  scripts/with-services cargo test -p vodmill --test server --locked -- publishes_every_video --nocapture
+	  scripts/with-services cargo test --workspace --test program --locked -- a_fleet_that_is_killed --nocapture
 
 chaos-platform: ## Strike three servers, WORKERS=8 workers, Redis and the storage while VIDEOS=50 videos are made
 	@scripts/install-missing test
 	@VODMILL_PLATFORM_VIDEOS='$(or $(VIDEOS),50)' VODMILL_PLATFORM_WORKERS='$(or $(WORKERS),8)' \
 	  $(if $(SEED),VODMILL_PLATFORM_SEED='$(SEED)') \
-	  scripts/with-services cargo test --workspace --test storage --locked -- platform --nocapture
+	  scripts/with-services cargo test --workspace --test program --locked -- storage::platform --nocapture
 
 chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a run
 	@scripts/install-missing test
 	@VODMILL_CHAOS_SECONDS='$(SECONDS)' $(if $(SEED),VODMILL_CHAOS_SEED='$(SEED)') \
-	  scripts/with-services cargo test -p vodmill --test chaos --locked -- --ignored --nocapture
+	  scripts/with-services cargo test --workspace --test program --locked -- chaos:: --ignored --nocapture
+
+# The last commit before the newest migration: one whose schema is this one's would show less.
+PREVIOUS = $(shell git log -1 --diff-filter=A --format=%H -- crates/store/migrations/postgres)^
+
+upgrade: ## Replace servers and workers of FROM=COMMIT (default: of the schema before) by those of this version, one by one, while videos are made
+	@scripts/install-missing test
+	@scripts/previous '$(or $(FROM),$(PREVIOUS))'
+	@VODMILL_PREVIOUS='$(CURDIR)/target/previous/target/debug/vodmill' scripts/with-services \
+	  cargo test --workspace --test program --locked -- storage::upgrade --ignored --nocapture
 
 contract: ## Ask the API everything its OpenAPI document allows, and more, for minutes
 	@scripts/install-missing test
 	@VODMILL_CONTRACT_PHASES=examples,coverage,fuzzing,stateful scripts/with-services \
-	  cargo test -p vodmill --test server --locked -- contract --nocapture
+	  cargo test --workspace --test program --locked -- server::contract --nocapture
 
 check-deploy: ## Check the files in deploy/: units, container, compose, Kubernetes, alerts
 	@scripts/install-missing deploy

@@ -16,8 +16,10 @@ trap 'rm -rf "$folder"' EXIT
 
 main() {
   local source=${1:-$folder/source.mp4}
-  (($#)) || make_source "$source"
+  (($#)) || source_of "$seconds" "$source"
   heading "$source"
+  local command
+  command=$(vodmill plan "$source" --preset "$preset" --no-thumbnails --as-ffmpeg)
   local round way
   for ((round = 1; round <= rounds; round++)); do
     for way in default single vodmill; do
@@ -29,16 +31,6 @@ main() {
   done
   table "$source"
   around
-}
-
-# Moving pictures with detail, noise and cuts, as an hour of television has them in a minute.
-make_source() {
-  ffmpeg -nostdin -v error -y \
-    -f lavfi -i "mandelbrot=s=1920x1080:r=30:end_pts=400" -f lavfi -i "testsrc2=s=1920x1080:r=30" \
-    -f lavfi -i "life=s=960x540:r=30:mold=10:ratio=0.1,scale=1920:1080,format=yuv420p" -f lavfi -i "sine=b=4" \
-    -filter_complex "[0]format=yuv420p,noise=alls=6:allf=t,trim=duration=$((seconds / 3))[a];[1]trim=duration=$((seconds / 3))[b];
-      [2]trim=duration=$((seconds / 3))[c];[a][b][c]concat=n=3[v]" \
-    -map '[v]' -map 3 -t "$seconds" -c:v libx264 -preset veryfast -crf 18 -c:a aac "$1"
 }
 
 heading() {
@@ -61,16 +53,12 @@ run() {
   local way=$1 source=$2
   case $way in
     vodmill) vodmill transcode "$source" -o "$folder/vodmill" --preset "$preset" --no-thumbnails ;;
-    default) (cd "$folder/default" && eval "$(command_of "$source")") ;;
-    single) (cd "$folder/single" && eval "$(command_of "$source" | one_thread)") ;;
+    default) (cd "$folder/default" && eval "$command") ;;
+    single) (cd "$folder/single" && eval "$(one_thread <<<"$command")") ;;
   esac
 }
 
-command_of() { vodmill plan "$1" --preset "$preset" --no-thumbnails --as-ffmpeg; }
-
 one_thread() { sed 's/ -copyts / -threads 1 -filter_complex_threads 1 -copyts /; s/ -video_track_timescale / -threads 1 -video_track_timescale /g'; }
-
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 table() {
   local way best

@@ -94,6 +94,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "guard") {
         worker::guard::run(std::env::args_os().skip(2));
     }
+    outbound::choose_tls();
     match start(Program::parse()) {
         Ok(Done::Yes) => ExitCode::SUCCESS,
         Ok(Done::No) => ExitCode::from(1),

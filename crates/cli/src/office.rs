@@ -70,6 +70,13 @@ impl Error {
     }
 }
 
+impl Database {
+    /// Tells those who wait for work, for this program ends before it would carry hints.
+    async fn tell(&self) {
+        self.store.wake().send().await;
+    }
+}
+
 impl Office {
     /// The server that was named, or else a database, which must be there.
     pub async fn open(settings: &Settings) -> anyhow::Result<Self> {

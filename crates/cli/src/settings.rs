@@ -142,6 +142,10 @@ settings! {
     #[arg(long, env = "VODMILL_MAX_UPLOAD_GB", global = true, value_name = "GB", hide_short_help = true)]
     max_upload_gb: f64,
 
+    /// A request of which nothing comes for so many seconds is given up; a resumable upload can be gone on with then. Default: 60
+    #[arg(long, env = "VODMILL_UPLOAD_SILENCE_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
+    upload_silence_seconds: f64,
+
     /// Videos may be imported by URL from this machine and from private networks. Default: false
     #[arg(long, env = "VODMILL_IMPORT_ALLOW_PRIVATE", global = true, num_args = 0..=1, default_missing_value = "true", hide_short_help = true)]
     import_allow_private: bool,
@@ -299,6 +303,12 @@ impl Settings {
             self.max_upload_gb.map(|gb| millis(Some(gb), 1e6, "max_upload_gb", Millis(0))).transpose()?;
         Ok(server::Options {
             max_upload_bytes: gigabytes.map_or(default.max_upload_bytes, |bytes| bytes.0.unsigned_abs()),
+            upload_silence: span(
+                self.upload_silence_seconds,
+                1.0,
+                "upload_silence_seconds",
+                default.upload_silence,
+            )?,
             retention: span(self.retention_days, 86_400.0, "retention_days", default.retention)?,
             janitor_interval: span(self.janitor_interval, 1.0, "janitor_interval", default.janitor_interval)?,
             stall: span(self.encoder_stall_seconds, 1.0, "encoder_stall_seconds", default.stall)?,

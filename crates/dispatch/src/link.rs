@@ -54,8 +54,7 @@ impl Redis {
         let client = Client::open(url).map_err(|error| Error::Url(error.to_string()))?;
         let at = client.get_connection_info().addr().to_string();
         if matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
-            // Two of them are linked in, and rustls does not choose. Refused if somebody has chosen before.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+            outbound::choose_tls();
         }
         let redis = Redis(Arc::new(Inner {
             client,

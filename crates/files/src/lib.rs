@@ -17,7 +17,7 @@ mod whole;
 pub use bucket::Bucket;
 pub use place::Place;
 pub use space::space;
-pub use whole::{first, link, place, replace, sync_all};
+pub use whole::{first, link, place, read_through, replace, sync_all};
 
 use rules::ExecutionId;
 use std::fs;

@@ -78,6 +78,13 @@ pub enum Error {
 }
 
 impl Check {
+    /// As [`Check::open`], and holds a stream of ours to the record it keeps of itself.
+    pub fn open_any(path: &Path) -> Result<Self, Error> {
+        let (root, playlist) = start(path)?;
+        let expect = Folder::open(&root).map(|folder| Expect::recorded(&folder, &playlist));
+        Check::open(path, &expect.unwrap_or_default())
+    }
+
     /// Reads the stream at `path`, a playlist or the folder of one, and checks all that needs no decoding.
     pub fn open(path: &Path, expect: &Expect) -> Result<Self, Error> {
         let (root, playlist) = start(path)?;

@@ -18,6 +18,9 @@ pub enum Codec {
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     Software,
+    /// Hardware that is there when a job is submitted, else the processor. Whoever submits decides; undecided, it is as
+    /// [`Family::Software`].
+    Auto,
     Nvenc,
     Qsv,
     Vaapi,
@@ -68,6 +71,7 @@ impl Family {
     pub const fn as_str(self) -> &'static str {
         match self {
             Family::Software => "software",
+            Family::Auto => "auto",
             Family::Nvenc => "nvenc",
             Family::Qsv => "qsv",
             Family::Vaapi => "vaapi",
@@ -78,9 +82,9 @@ impl Family {
     /// ffmpeg's name of the encoder, which is also the capability of a worker that has it.
     pub fn encoder(self, codec: Codec) -> String {
         match (self, codec) {
-            (Family::Software, Codec::H264) => "libx264".into(),
-            (Family::Software, Codec::Hevc) => "libx265".into(),
-            (Family::Software, Codec::Av1) => "libsvtav1".into(),
+            (Family::Software | Family::Auto, Codec::H264) => "libx264".into(),
+            (Family::Software | Family::Auto, Codec::Hevc) => "libx265".into(),
+            (Family::Software | Family::Auto, Codec::Av1) => "libsvtav1".into(),
             (hardware, codec) => format!("{codec}_{hardware}"),
         }
     }
@@ -106,18 +110,16 @@ pub struct Manner {
     /// Frames from one picture that stands alone to the next; never more, never fewer.
     pub gop: u32,
     pub rate: Ratio,
-    /// Threads of each encoder.
-    pub threads: u32,
 }
 
 /// The arguments that make `rung` of what comes out of the filter graph.
-pub fn arguments(rung: &Rung, manner: &Manner) -> Vec<String> {
+pub fn arguments(rung: &Rung, manner: &Manner, threads: u32) -> Vec<String> {
     let encoder = manner.family.encoder(rung.codec);
     let mut args = words(["-c:v", &encoder]);
     match (manner.family, rung.codec) {
-        (Family::Software, Codec::H264) => x264(&mut args, rung, manner),
-        (Family::Software, Codec::Hevc) => x265(&mut args, rung, manner),
-        (Family::Software, Codec::Av1) => svtav1(&mut args, rung, manner),
+        (Family::Software | Family::Auto, Codec::H264) => x264(&mut args, rung, manner, threads),
+        (Family::Software | Family::Auto, Codec::Hevc) => x265(&mut args, rung, manner, threads),
+        (Family::Software | Family::Auto, Codec::Av1) => svtav1(&mut args, rung, manner, threads),
         (family, _) => hardware(&mut args, family, rung, manner),
     }
     if rung.codec == Codec::Hevc {
@@ -134,19 +136,19 @@ fn buffer_kbit(rung: &Rung) -> u32 {
     (f64::from(rung.max_kbps) * BUFFER_SECONDS) as u32
 }
 
-fn x264(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
+fn x264(args: &mut Vec<String>, rung: &Rung, manner: &Manner, threads: u32) {
     let preset = manner.preset.as_deref().unwrap_or("fast");
     let gop = manner.gop.to_string();
     args.extend(words(["-preset", preset, "-profile:v", "high", "-pix_fmt", "yuv420p"]));
     args.extend(words(["-crf", &rung.crf.to_string()]));
     args.extend(capped(rung));
     args.extend(words(["-g", &gop, "-keyint_min", &gop, "-sc_threshold", "0"]));
-    args.extend(words(["-threads", &manner.threads.to_string()]));
+    args.extend(words(["-threads", &threads.to_string()]));
 }
 
-fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
+fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner, threads: u32) {
     let preset = manner.preset.as_deref().unwrap_or("fast");
-    let (gop, threads) = (manner.gop, manner.threads);
+    let gop = manner.gop;
     let pools = if threads == 1 { "none".into() } else { threads.to_string() };
     let params = format!(
         "keyint={gop}:min-keyint={gop}:scenecut=0:open-gop=0:repeat-headers=0:vbv-maxrate={}:vbv-bufsize={}:\
@@ -158,9 +160,9 @@ fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
     args.extend(words(["-x265-params", &params]));
 }
 
-fn svtav1(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
+fn svtav1(args: &mut Vec<String>, rung: &Rung, manner: &Manner, threads: u32) {
     let preset = manner.preset.as_deref().unwrap_or("8");
-    let params = format!("scd=0:lp={}:mbr={}", manner.threads, rung.max_kbps);
+    let params = format!("scd=0:lp={}:mbr={}", threads, rung.max_kbps);
     args.extend(words(["-preset", preset, "-pix_fmt", "yuv420p", "-crf", &rung.crf.to_string()]));
     args.extend(words(["-g", &manner.gop.to_string(), "-svtav1-params", &params]));
 }
@@ -178,7 +180,7 @@ fn hardware(args: &mut Vec<String>, family: Family, rung: &Rung, manner: &Manner
             words(["-rc_mode", "QVBR", "-global_quality", &quality, "-b:v", &kilo(rung.max_kbps / 2)])
         }
         Family::Videotoolbox => words(["-allow_sw", "0", "-b:v", &kilo(rung.max_kbps * 2 / 3)]),
-        Family::Software => Vec::new(),
+        Family::Software | Family::Auto => Vec::new(),
     });
     args.extend(capped(rung));
     args.extend(words(["-g", &gop, "-keyint_min", &gop]));
@@ -196,7 +198,7 @@ fn kilo(kbps: u32) -> String {
 pub const fn upload(family: Family) -> Option<&'static str> {
     match family {
         Family::Vaapi => Some("format=nv12,hwupload"),
-        Family::Software | Family::Nvenc | Family::Qsv | Family::Videotoolbox => None,
+        Family::Software | Family::Auto | Family::Nvenc | Family::Qsv | Family::Videotoolbox => None,
     }
 }
 
@@ -204,17 +206,23 @@ pub const fn upload(family: Family) -> Option<&'static str> {
 pub fn device(family: Family) -> Vec<String> {
     match family {
         Family::Vaapi => words(["-vaapi_device", "/dev/dri/renderD128"]),
-        Family::Software | Family::Nvenc | Family::Qsv | Family::Videotoolbox => Vec::new(),
+        Family::Software | Family::Auto | Family::Nvenc | Family::Qsv | Family::Videotoolbox => Vec::new(),
     }
 }
 
-/// Encodes one frame: only what really works is believed.
+/// Encodes one frame, told what it will be told in earnest: only what really works is believed.
 pub fn trial(family: Family, codec: Codec) -> Vec<String> {
+    let rate = Ratio { num: 25, den: 1 };
+    let manner = Manner { family, preset: None, gop: 50, rate };
+    let crf = codec.default_crf();
+    let rung =
+        Rung { name: String::new(), codec, width: 256, height: 256, crf, max_kbps: 500, optional: false };
     let mut args = words(["ffmpeg", "-nostdin", "-hide_banner", "-v", "error"]);
     args.extend(device(family));
     args.extend(words(["-f", "lavfi", "-i", "color=black:size=256x256:rate=25", "-frames:v", "1"]));
     args.extend(upload(family).into_iter().flat_map(|filter| words(["-vf", filter])));
-    args.extend(words(["-c:v", &family.encoder(codec), "-f", "null", "-"]));
+    args.extend(arguments(&rung, &manner, 1));
+    args.extend(words(["-f", "null", "-"]));
     args
 }
 
@@ -227,9 +235,17 @@ mod tests {
     use super::*;
 
     fn told(family: Family, codec: Codec, threads: u32) -> String {
-        let rung = Rung { name: "720p".into(), codec, width: 1280, height: 720, crf: 23, max_kbps: 2000 };
+        let rung = Rung {
+            name: "720p".into(),
+            codec,
+            width: 1280,
+            height: 720,
+            crf: 23,
+            max_kbps: 2000,
+            optional: false,
+        };
         let rate = Ratio { num: 25, den: 1 };
-        arguments(&rung, &Manner { family, preset: None, gop: 50, rate, threads }).join(" ")
+        arguments(&rung, &Manner { family, preset: None, gop: 50, rate }, threads).join(" ")
     }
 
     #[test]
@@ -240,6 +256,19 @@ mod tests {
                 assert!(told.contains("-g 50") || told.contains("keyint=50"), "{told}");
                 assert!(told.contains("2000"), "{told}");
                 assert!(told.starts_with(&format!("-c:v {}", family.encoder(codec))), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_says_what_encoding_will_say() {
+        for family in [Family::Software].into_iter().chain(Family::HARDWARE) {
+            for codec in Codec::ALL {
+                let said = |told: &str| {
+                    told.split(' ').filter(|word| word.starts_with('-')).collect::<Vec<_>>().join(" ")
+                };
+                let trial = trial(family, codec).join(" ");
+                assert!(said(&trial).contains(&said(&told(family, codec, 1))), "{trial}");
             }
         }
     }

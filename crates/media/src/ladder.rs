@@ -16,6 +16,9 @@ pub struct Step {
     /// The encoder's quality, from 0, best, to 51 or 63. Default: that of the codec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crf: Option<u8>,
+    /// The stream is shown without it where it cannot be made. Default: without it nothing is shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
 /// A rung as it is made.
@@ -29,6 +32,9 @@ pub struct Rung {
     pub crf: u8,
     /// Over any second or two.
     pub max_kbps: u32,
+    /// The stream is shown without it where it cannot be made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
 /// A rung that is not made, and why not.
@@ -48,7 +54,9 @@ pub fn standard() -> Vec<Step> {
         ("360p", 360, 800),
         ("240p", 240, 400),
     ];
-    steps.map(|(name, height, kbps)| Step { name: name.into(), height, kbps, crf: None }).into()
+    steps
+        .map(|(name, height, kbps)| Step { name: name.into(), height, kbps, crf: None, optional: false })
+        .into()
 }
 
 /// What of `steps` a picture of this size gets, largest first. One that lies well between two rungs also gets its own
@@ -70,6 +78,11 @@ pub fn choose(
     {
         fitting.insert(0, own_size(next, width, height));
     }
+    // Something has to be left to show.
+    let is_all_optional = fitting.iter().all(|step| step.optional);
+    if let Some(smallest) = fitting.last_mut() {
+        smallest.optional &= !is_all_optional;
+    }
     let rung = |step: &Step, codec: Codec| {
         let (width, height) = fit(step.height, width, height);
         let name = if codecs.len() > 1 {
@@ -78,7 +91,8 @@ pub fn choose(
             step.name.clone()
         };
         let crf = step.crf.unwrap_or(codec.default_crf());
-        Rung { name, codec, width, height, crf, max_kbps: max_kbps(step.kbps, rate, codec) }
+        let max_kbps = max_kbps(step.kbps, rate, codec);
+        Rung { name, codec, width, height, crf, max_kbps, optional: step.optional }
     };
     let rungs = codecs.iter().flat_map(|&codec| fitting.iter().map(move |step| rung(step, codec)));
     let reason = format!("the source has {width}×{height}");
@@ -93,7 +107,8 @@ fn own_size(next: &Step, width: u32, height: u32) -> Step {
     let side = (f64::from(next.height) / scale(next.height, width, height)).round();
     let kbps = f64::from(next.kbps) * (side / f64::from(next.height)).powf(1.5);
     let height = side as u32;
-    Step { name: format!("{height}p"), height, kbps: (kbps as u32).max(50), crf: next.crf }
+    let (name, kbps) = (format!("{height}p"), (kbps as u32).max(50));
+    Step { name, height, kbps, crf: next.crf, optional: next.optional }
 }
 
 /// By how much the picture must be scaled to fill the box.
@@ -181,6 +196,23 @@ mod tests {
         assert_eq!(cap(24, Codec::H264), 5000);
         assert_eq!(cap(60, Codec::H264), 7500);
         assert!(cap(30, Codec::Hevc) < 4000 && cap(30, Codec::Av1) < cap(30, Codec::Hevc));
+    }
+
+    #[test]
+    fn of_rungs_that_may_be_left_out_one_may_not() {
+        let of = |width, height, optional: &[&str]| -> Vec<(String, bool)> {
+            let steps = standard().into_iter();
+            let steps = steps.map(|step| Step { optional: optional.contains(&step.name.as_str()), ..step });
+            let (rungs, _) = choose(&steps.collect::<Vec<_>>(), width, height, R30, &[Codec::H264]);
+            rungs.into_iter().map(|rung| (rung.name, rung.optional)).collect()
+        };
+        let named = |rungs: &[(&str, bool)]| rungs.iter().map(|&(name, is)| (name.to_owned(), is)).collect();
+        let expected: Vec<(String, bool)> = named(&[("360p", true), ("240p", false)]);
+
+        assert_eq!(of(640, 360, &["360p"]), expected);
+        assert_eq!(of(640, 360, &["360p", "240p"]), expected, "something is left to show");
+        let own_size: Vec<(String, bool)> = named(&[("300p", true), ("240p", false)]);
+        assert_eq!(of(533, 300, &["360p"]), own_size, "it stands in for the rung above");
     }
 
     #[test]

@@ -15,6 +15,18 @@ pub struct Presentation {
     pub subtitles: Vec<Subtitles>,
 }
 
+impl Presentation {
+    /// Where a generation keeps it, in its own folder: what its playlists say, for those who make the next one, or want
+    /// to know whether it is still what it was.
+    pub const FILE: &str = "presentation.json";
+
+    /// Everything that must be published for it, except playlists.
+    pub fn files(&self) -> impl Iterator<Item = &Artifact> {
+        let tracks = self.video.iter().chain(self.audio.iter().map(|sound| &sound.track));
+        tracks.flat_map(Track::files).chain(self.subtitles.iter().flat_map(Subtitles::files))
+    }
+}
+
 /// A track of sound, and what the source says about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sound {

@@ -42,16 +42,21 @@ pub struct Chunk {
     /// The first frame that is not its own.
     pub end_frame: u64,
     pub first_segment: u32,
+    /// Of each encoder.
+    pub threads: u32,
     /// Where its decoding begins, in seconds on the file's own clock; at the beginning where none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seek: Option<f64>,
 }
 
 /// What one encoding task does: a chunk, in all rungs of a codec, from one decoding.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
     pub chunk: Chunk,
     pub codec: Codec,
+    /// Only this rung, which is optional: alone, so that it fails alone. Default: all that are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rung: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,8 +103,24 @@ pub const AAC_FRAME: u32 = 1024;
 const LEAST_CHUNK_SECONDS: f64 = 12.0;
 /// Longer ones lose more to a crash, and leave slots idle at the end.
 const MOST_CHUNK_SECONDS: f64 = 36.0;
-/// How many chunks each slot is to have where the video is long enough.
-const CHUNKS_PER_SLOT: f64 = 4.0;
+
+/// How many chunks each slot is to have where the video is long enough: the more slots, the more unlike they are, and the
+/// more one that is slow or dies leaves to the others.
+fn chunks_per_slot(slots: f64) -> f64 {
+    2.0 + slots.log2() / 3.0
+}
+
+/// One thread costs the least. At the end slots fall idle one after the other: what is encoded last uses them too.
+const MOST_THREADS: u32 = 4;
+
+fn threads(chunk: usize, chunks: usize, parallel: u32) -> u32 {
+    let is_last = chunk + parallel as usize >= chunks;
+    if is_last {
+        parallel.min(MOST_THREADS).max(parallel.div_ceil(chunks as u32).min(16))
+    } else {
+        1
+    }
+}
 
 pub fn make(mut source: Source, settings: Settings) -> Plan {
     let picture = source.video.as_ref().map(|video| {
@@ -110,18 +131,17 @@ pub fn make(mut source: Source, settings: Settings) -> Plan {
         let segment_frames = gop * (settings.segment_seconds / settings.gop_seconds).round().max(1.0) as u32;
         let lengths =
             chunk_lengths(timing.frames, timing.rate, segment_frames, settings.parallel, timing.can_seek);
-        let threads = settings.parallel.div_ceil(lengths.len().max(1) as u32).min(16);
         let (timescale, frame_ticks) = ticks(timing.rate);
         let preset = settings.preset.clone();
         Picture {
             rungs,
             skipped,
-            manner: Manner { family: settings.encoder, preset, gop, rate: timing.rate, threads },
+            manner: Manner { family: settings.encoder, preset, gop, rate: timing.rate },
             timescale,
             frame_ticks,
             frames: timing.frames,
             segment_frames,
-            chunks: chunks(&lengths, timing, segment_frames),
+            chunks: chunks(&lengths, timing, segment_frames, settings.parallel),
         }
     });
     if let Some(video) = &mut source.video {
@@ -141,8 +161,18 @@ impl Plan {
 
     pub fn pieces(&self) -> Vec<Piece> {
         let Some(picture) = &self.picture else { return Vec::new() };
-        let of_codec = |&codec| picture.chunks.iter().map(move |&chunk| Piece { chunk, codec });
+        let of_codec = |&codec| picture.chunks.iter().map(move |&chunk| Piece { chunk, codec, rung: None });
         self.settings.codecs.iter().flat_map(of_codec).collect()
+    }
+
+    /// Of each optional rung all chunks, rung after rung.
+    pub fn optional_pieces(&self) -> Vec<Piece> {
+        let Some(picture) = &self.picture else { return Vec::new() };
+        let of_rung = |rung: &Rung| {
+            let piece = |&chunk| Piece { chunk, codec: rung.codec, rung: Some(rung.name.clone()) };
+            picture.chunks.iter().map(piece).collect::<Vec<_>>()
+        };
+        picture.optional_rungs().flat_map(of_rung).collect()
     }
 
     /// Where segments end, in seconds: of picture and sound alike.
@@ -162,6 +192,18 @@ impl Plan {
 impl Picture {
     pub fn rungs_of(&self, codec: Codec) -> impl Iterator<Item = &Rung> {
         self.rungs.iter().filter(move |rung| rung.codec == codec)
+    }
+
+    pub fn optional_rungs(&self) -> impl Iterator<Item = &Rung> {
+        self.rungs.iter().filter(|rung| rung.optional)
+    }
+
+    /// What comes of one piece.
+    pub fn rungs_made_by(&self, piece: &Piece) -> impl Iterator<Item = &Rung> {
+        self.rungs_of(piece.codec).filter(|rung| match &piece.rung {
+            Some(name) => rung.name == *name,
+            None => !rung.optional,
+        })
     }
 
     pub fn segments(&self) -> u64 {
@@ -192,9 +234,9 @@ fn chunk_lengths(frames: u64, rate: Ratio, segment_frames: u32, parallel: u32, c
     let segments = frames.div_ceil(segment_frames.into()).max(1);
     let segment = f64::from(segment_frames) / rate.to_f64();
     let (seconds, slots) = (segment * segments as f64, f64::from(parallel));
-    let wanted = (seconds / (slots * CHUNKS_PER_SLOT)).clamp(LEAST_CHUNK_SECONDS, MOST_CHUNK_SECONDS);
+    let wanted = (seconds / (slots * chunks_per_slot(slots))).clamp(LEAST_CHUNK_SECONDS, MOST_CHUNK_SECONDS);
     let most = (seconds / LEAST_CHUNK_SECONDS).max(1.0);
-    let rounds = (seconds / wanted / slots).ceil().max(1.0);
+    let rounds = (seconds / wanted / slots).round().max(1.0);
     let most_rounds = (most / slots).floor();
     // Whole rounds for all slots where there is enough for one; a short video has as many chunks as are worth it.
     let chunks = if most_rounds >= 1.0 { rounds.min(most_rounds) * slots } else { most.floor() };
@@ -202,7 +244,7 @@ fn chunk_lengths(frames: u64, rate: Ratio, segment_frames: u32, parallel: u32, c
     (0..chunks).map(|at| segments * (at + 1) / chunks - segments * at / chunks).collect()
 }
 
-fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32) -> Vec<Chunk> {
+fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32, parallel: u32) -> Vec<Chunk> {
     let mut first_segment = 0;
     let chunk = |(number, length): (usize, &u64)| {
         let first = first_segment;
@@ -213,6 +255,7 @@ fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32) -> Vec<Chunk> {
             first_frame,
             end_frame: (first_segment * u64::from(segment_frames)).min(timing.frames),
             first_segment: first as u32,
+            threads: threads(number, lengths.len(), parallel),
             seek: picture::seek(timing, first_frame),
         }
     };
@@ -329,7 +372,7 @@ mod tests {
         for frames in [1, 149, 150, 151, 1000, 12_345, 540_000] {
             for parallel in [1, 2, 8, 64] {
                 let lengths = chunk_lengths(frames, R25, 150, parallel, true);
-                let chunks = chunks(&lengths, &timing(frames), 150);
+                let chunks = chunks(&lengths, &timing(frames), 150, parallel);
 
                 assert_eq!((chunks[0].first_frame, chunks[chunks.len() - 1].end_frame), (0, frames));
                 for pair in chunks.windows(2) {

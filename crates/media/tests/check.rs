@@ -510,7 +510,7 @@ fn our_own_output_is_held_to_its_manifest_and_its_plan() {
     let artifacts: Vec<_> =
         files.chain(others).map(|path| Artifact::of(own.path(), &path).unwrap()).collect();
     let frames = BTreeMap::from([("large".to_owned(), 350), ("small".to_owned(), 350)]);
-    let expect = Expect { frames, duration: Some(14.0), artifacts: artifacts.clone() };
+    let expect = Expect { frames, duration: Some(14.0), artifacts: artifacts.clone(), has_others: false };
 
     let verdict = check(own.path(), &expect);
 

@@ -7,6 +7,12 @@ use address::Public;
 use reqwest::{Client, ClientBuilder, Url, redirect};
 use std::sync::Arc;
 
+/// Chooses who does the cryptography of TLS, for this process and all libraries in it. Before the first connection.
+pub fn choose_tls() {
+    // Refused if somebody has chosen before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// How far requests may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
@@ -44,6 +50,7 @@ impl Reach {
 
     /// Follows no redirect: that is another address, which nobody has checked.
     pub fn client(self) -> ClientBuilder {
+        choose_tls();
         let builder = Client::builder()
             .user_agent(concat!("vodmill/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())

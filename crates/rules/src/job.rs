@@ -1,5 +1,7 @@
 //! One request for work (document 003): a pure function of its tasks and their executions (002).
 
+use crate::JobId;
+
 /// What a person sees. Working states are named for the earliest stage that is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
@@ -101,6 +103,8 @@ pub enum Refusal {
     Ended(State),
     #[error("the job is {0}; only a failed job can be retried")]
     NotFailed(State),
+    #[error("job {0}, which is newer, has made this video since; make it again instead")]
+    Outdated(JobId),
     #[error("the job cannot go back from {0} to {1}")]
     Backwards(State, Phase),
     #[error("the job has not begun")]

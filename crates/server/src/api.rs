@@ -2,7 +2,7 @@
 
 pub mod captions;
 pub mod jobs;
-mod qualities;
+pub mod qualities;
 pub mod tus;
 pub mod uploads;
 pub mod videos;

@@ -35,6 +35,8 @@ pub struct Options {
     pub max_output_bytes: u64,
     /// How long a resumable upload may take. Default 7 days.
     pub upload_lives: Duration,
+    /// A body of which nothing comes for so long is given up. Default 60 s.
+    pub upload_silence: Duration,
     /// Deleted videos are purged after this. Default 30 days.
     pub retention: Duration,
     /// How long a request may take to be answered, save uploads, streams and long polls. Default 30 s.
@@ -72,6 +74,7 @@ impl Default for Options {
             max_body_bytes: 4 << 20,
             max_output_bytes: 50 << 30,
             upload_lives: 7 * DAY,
+            upload_silence: Duration::from_secs(60),
             retention: 30 * DAY,
             request_timeout: Duration::from_secs(30),
             janitor_interval: Duration::from_secs(60),
@@ -175,7 +178,7 @@ pub(crate) fn router(app: App) -> Router {
         .layer(CatchPanicLayer::custom(broke_down))
         .layer(middleware::from_fn(cors::open))
         .layer(middleware::from_fn(request_id::give))
-        .layer(middleware::from_fn(drain::politely))
+        .layer(middleware::from_fn_with_state(app.clone(), drain::politely))
         .with_state(app)
 }
 

@@ -1,7 +1,7 @@
 //! Bodies and queries that cannot be read are answered as any other mistake: with a problem.
 
 use crate::problem::Error;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection, StringRejection};
 use axum::extract::{FromRequest, FromRequestParts};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -35,6 +35,15 @@ impl From<JsonRejection> for Error {
                 code: "unsupported_media_type",
                 detail: "the body must be JSON, with Content-Type: application/json".into(),
             },
+            _ => Error::Invalid(rejection.body_text()),
+        }
+    }
+}
+
+impl From<StringRejection> for Error {
+    fn from(rejection: StringRejection) -> Self {
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Error::TooLarge("the body is too large".into()),
             _ => Error::Invalid(rejection.body_text()),
         }
     }

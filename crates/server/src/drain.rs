@@ -1,8 +1,12 @@
+//! How long bodies of requests are listened to.
+//!
 //! An answer that comes before the whole request was read, such as "too large", reaches only a client that may finish
-//! sending: otherwise the connection is cut under its hands, and it never learns why.
+//! sending: otherwise the connection is cut under its hands, and it never learns why. One that falls silent in the middle
+//! is given up: it may be gone without a word, and others wait for what its request holds.
 
+use crate::app::App;
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::StreamExt;
@@ -10,17 +14,37 @@ use http_body::{Body as _, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::Sleep;
 
 /// More than this, or longer, is not listened to for politeness' sake.
 const MOST: usize = 256 << 20;
 const LONGEST: Duration = Duration::from_secs(20);
 
-pub async fn politely(request: Request, next: Next) -> Response {
-    next.run(request.map(|body| Body::new(Drained(Some(body))))).await
+pub async fn politely(State(app): State<App>, request: Request, next: Next) -> Response {
+    let patience = app.options.upload_silence;
+    let drained = |body| Body::new(Drained { body: Some(body), patience, silence: None });
+    next.run(request.map(drained)).await
 }
 
 /// A body whose rest is read and thrown away when nobody wants it any more.
-struct Drained(Option<Body>);
+struct Drained {
+    body: Option<Body>,
+    patience: Duration,
+    /// Runs from when something was waited for in vain.
+    silence: Option<Pin<Box<Sleep>>>,
+}
+
+impl Drained {
+    /// Fails when nothing has come for too long.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let patience = self.patience;
+        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        silence.as_mut().poll(cx).map(|()| {
+            self.body = None;
+            Some(Err(axum::Error::new(format!("nothing came for {patience:?}"))))
+        })
+    }
+}
 
 impl http_body::Body for Drained {
     type Data = Bytes;
@@ -30,24 +54,28 @@ impl http_body::Body for Drained {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        match &mut self.0 {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        match Pin::new(body).poll_frame(cx) {
+            Poll::Pending => self.poll_silence(cx),
+            ready => {
+                self.silence = None;
+                ready
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.is_end_stream())
+        self.body.as_ref().is_none_or(|body| body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map(|body| body.size_hint()).unwrap_or_default()
+        self.body.as_ref().map(|body| body.size_hint()).unwrap_or_default()
     }
 }
 
 impl Drop for Drained {
     fn drop(&mut self) {
-        let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(tokio::time::timeout(LONGEST, rest(body)));
         }

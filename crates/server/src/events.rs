@@ -52,8 +52,9 @@ struct ListenQuery {
 ///
 /// `job`: submitted, its state, ended, retried. `segment`: a task is done (so many of so many of its stage) or failed.
 /// `video`: published, rolled back, deleted, restored, purged. `worker`: its status. Each has an `id`: sent back as
-/// `Last-Event-ID`, exactly what was missed follows. Without an id, and never repeated: `progress`, how far each running
-/// execution of a job is, at most once a second; and `worker`, how busy it is. `reset` says that the id is not of this
+/// `Last-Event-ID`, exactly what was missed follows. Without an id: `quality`, how far a job's qualities are, before the
+/// `segment` that changed it; and, never repeated, `progress`, how far each running execution of a job is, at most once a
+/// second, and `worker`, how busy it is. `reset` says that the id is not of this
 /// database's history: load everything anew. A comment comes now and then, so that proxies keep the connection.
 #[utoipa::path(get, path = "/api/events", tag = "events", security(("admin" = [])),
     params(ListenQuery, ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")),

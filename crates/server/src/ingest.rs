@@ -7,6 +7,7 @@ use bytes::Bytes;
 use files::bucket::{Told, Written};
 use files::{Bucket, Place};
 use futures_util::{Stream, StreamExt};
+use media::encoder::Family;
 use media::settings::Settings;
 use outbound::Reach;
 use rules::{JobId, Priority, VideoId};
@@ -19,6 +20,7 @@ use store::Store;
 use store::catalogue::Entry;
 use store::submit::NewJob;
 use store::video::NewVideo;
+use store::worker::View;
 use tokio::io::AsyncWriteExt;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -152,13 +154,9 @@ impl Ingest {
         Ok(Received { path: name.into(), bytes, sha256 })
     }
 
-    /// Takes over a file that lies on the server's own disk already, out of a watched folder.
-    pub async fn adopt(&self, name: &str, from: PathBuf) -> Result<Received> {
-        self.adopt_as(self.new_source(name), from).await
-    }
-
-    /// Takes over a file under a name that is the same each time: whoever was stopped in between is gone on with.
-    pub async fn adopt_as(&self, path: PathBuf, from: PathBuf) -> Result<Received> {
+    /// Takes over a file that lies on the server's own disk already, under a name that is the same each time: whoever was
+    /// stopped in between is gone on with. The caller, who alone is at it, removes the file when it has become a video.
+    pub async fn adopt(&self, path: PathBuf, from: PathBuf) -> Result<Received> {
         let limit = self.options.max_upload_bytes;
         if let Place::Bucket(bucket, name) = self.data.source(&path) {
             return adopt_into(&bucket, &name, &from, limit).await;
@@ -180,7 +178,8 @@ impl Ingest {
         self.data.source_called(&format!("{id}{extension}"))
     }
 
-    /// Makes a video and its first job of a received file; of a file that is not taken, nothing is left.
+    /// Makes a video and its first job of a received file; of one that is refused, nothing is left. After a failure it may
+    /// have become a video all the same: the janitor removes it when it has not.
     pub async fn accept(
         &self,
         received: &Received,
@@ -192,7 +191,7 @@ impl Ingest {
             0 => Err(Error::unprocessable("empty", "the file is empty")),
             _ => self.submit(&received.into(), name, wish, upload).await,
         };
-        if accepted.is_err() {
+        if accepted.as_ref().is_err_and(Error::is_refusal) {
             let _ = self.data.remove_source(&received.path).await;
         }
         accepted
@@ -224,18 +223,13 @@ impl Ingest {
         wish: &Wish,
         upload: Option<&str>,
     ) -> Result<(VideoId, JobId)> {
-        wish.settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
+        let priority = check(wish)?;
+        let decided = Wish { settings: self.decided(wish.settings.clone()).await?, ..wish.clone() };
         let title = clean_title(wish.title.as_deref().unwrap_or_else(|| stem(name)));
-        let priority = priority(wish)?;
         let asked = wish.slug.as_deref();
-        if let Some(slug) = asked.filter(|slug| !is_slug(slug)) {
-            let what =
-                format!("`{slug}` is no slug: lower-case letters, digits and single dashes, at most 100");
-            return Err(Error::unprocessable("bad_slug", what));
-        }
         for slug in slugs(asked, &title) {
             let new = self.new_video(material, wish, &title, slug)?;
-            let order = |video| self.order(video, &title, material, wish, priority);
+            let order = |video| self.order(video, &title, material, &decided, priority);
             let job = |video| {
                 let spec = worker::transcode::spec(&order(video)).map_err(store::Error::BadJson)?;
                 Ok(NewJob { spec, video: Some(video), idempotency_key: None })
@@ -246,6 +240,35 @@ impl Ingest {
             }
         }
         Err(Error::Internal("no free slug was found".into()))
+    }
+
+    /// With hardware that a worker has that is here now, where that was left to us. One rendition has one encoder, so
+    /// this holds for the whole job.
+    async fn decided(&self, settings: Settings) -> Result<Settings> {
+        if settings.encoder != Family::Auto {
+            return Ok(settings);
+        }
+        let workers = self.store.workers(false).await?;
+        let takes_work = |worker: &&View| !matches!(worker.status.as_str(), "draining" | "disabled");
+        let offers = |worker: &View, family: Family| {
+            let has = |name: &str| worker.capabilities.split(',').any(|capability| capability == name);
+            settings.codecs.iter().all(|codec| has(&family.encoder(*codec)))
+        };
+        let is_offered =
+            |family: &Family| workers.iter().filter(takes_work).any(|worker| offers(worker, *family));
+        let encoder = Family::HARDWARE.into_iter().find(is_offered).unwrap_or(Family::Software);
+        Ok(Settings { encoder, ..settings })
+    }
+
+    /// What can be said before the file is there: nobody sends a gigabyte to hear that its slug is taken.
+    pub async fn foresee(&self, wish: &Wish) -> Result<()> {
+        check(wish)?;
+        match &wish.slug {
+            Some(slug) if self.store.find_video(slug).await?.is_some() => {
+                Err(store::Error::Taken(slug.clone()).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn new_video(&self, material: &Material, wish: &Wish, title: &str, slug: String) -> Result<NewVideo> {
@@ -308,6 +331,7 @@ impl Ingest {
             let what = format!("the source of video {} is not there any more", video.id);
             return Err(Error::conflict("source_missing", what));
         }
+        let settings = self.decided(settings).await?;
         let wish = Wish { settings, priority, user: Some(video.user.clone()), ..Wish::default() };
         let material = Material { path, bytes: None, sha256: None, fetch: None };
         let carry = carry.map(|folder| folder.to_string_lossy().into_owned());
@@ -333,6 +357,15 @@ impl Ingest {
     }
 }
 
+fn check(wish: &Wish) -> Result<Priority> {
+    wish.settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
+    if let Some(slug) = wish.slug.as_deref().filter(|slug| !is_slug(slug)) {
+        let what = format!("`{slug}` is no slug: lower-case letters, digits and single dashes, at most 100");
+        return Err(Error::unprocessable("bad_slug", what));
+    }
+    priority(wish)
+}
+
 fn priority(wish: &Wish) -> Result<Priority> {
     let Some(priority) = wish.priority else { return Ok(Priority::default()) };
     Priority::try_from(priority).map_err(|bad| Error::unprocessable("bad_priority", bad.to_string()))
@@ -342,37 +375,31 @@ pub(crate) fn too_large(limit: u64) -> Error {
     Error::TooLarge(format!("the file is larger than {limit} bytes, the most this server takes"))
 }
 
-/// Moves the file, or copies it from another file system, and reads it through for its hash.
+/// Gives the file a second name, or copies it from another file system, and reads it through for its hash.
 fn adopt(from: &Path, to: &Path, limit: u64) -> Result<Received> {
     let disk = |error: std::io::Error| Error::disk("taking over the file", &error);
     let is_moved = !from.exists() && to.exists();
-    let bytes = std::fs::metadata(if is_moved { to } else { from }).map_err(disk)?.len();
-    if bytes > limit {
+    if std::fs::metadata(if is_moved { to } else { from }).map_err(disk)?.len() > limit {
         return Err(too_large(limit));
     }
-    match std::fs::rename(from, to) {
-        Err(_) if is_moved => {}
-        Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
-            std::fs::copy(from, to).map_err(disk)?;
-            std::fs::remove_file(from).map_err(disk)?;
-        }
-        moved => moved.map_err(disk)?,
+    if !is_moved {
+        // Half a copy may be there, or a name so old that the janitor is about to remove it.
+        files::remove(to).map_err(disk)?;
+        files::link(from, to).map_err(disk)?;
     }
-    let mut file = std::fs::File::open(to).map_err(disk)?;
-    let mut digest = Sha256::new();
-    std::io::copy(&mut file, &mut digest).map_err(disk)?;
-    file.sync_all().map_err(disk)?;
-    Ok(Received { path: to.into(), bytes, sha256: hex::encode(digest.finalize()) })
+    let Written { bytes, sha256 } = files::read_through(to).map_err(disk)?;
+    for path in [Some(to), to.parent()].into_iter().flatten() {
+        std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(disk)?;
+    }
+    Ok(Received { path: to.into(), bytes, sha256 })
 }
 
-/// Puts the file into the bucket, and then it is not needed here any more.
 async fn adopt_into(bucket: &Bucket, name: &str, from: &Path, limit: u64) -> Result<Received> {
     let disk = |error: std::io::Error| Error::disk("taking over the file", &error);
     if tokio::fs::metadata(from).await.map_err(disk)?.len() > limit {
         return Err(too_large(limit));
     }
     let Written { bytes, sha256 } = bucket.send(from, name, Told::default()).await?;
-    tokio::fs::remove_file(from).await.map_err(disk)?;
     Ok(Received { path: name.into(), bytes, sha256 })
 }
 

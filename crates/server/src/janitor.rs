@@ -1,19 +1,20 @@
 //! Removes what nobody needs, and nothing else: files of executions that lost, of ended jobs, of purged videos and of
-//! uploads that were given up.
+//! uploads that were given up, and what was never published.
 
 mod objects;
 
 use crate::app::App;
 use crate::pieces;
 use crate::problem::Error;
-use rules::{ExecutionId, Fence, Millis, TaskId};
+use rules::{ExecutionId, Fence, Millis, TaskId, VideoId};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// What is younger may be on its way to a transaction that names it.
 const SAFE_AGE: Duration = Duration::from_secs(3600);
 
-/// Every so many rounds the whole bucket is looked through; that takes a request for each thousand files.
+/// Every so many rounds all videos are looked through; in a bucket that takes a request for each thousand files.
 const SWEEP: u64 = 60;
 
 pub async fn run(app: App) {
@@ -31,7 +32,11 @@ async fn tidy(app: &App, round: u64) -> Result<(), Error> {
     executions(app, &app.data.all_incoming()).await?;
     let Some(bucket) = app.data.bucket() else {
         executions(app, &app.data.root().join("parts")).await?;
-        return sources(app).await;
+        sources(app).await?;
+        if round.is_multiple_of(SWEEP) {
+            generations(app).await?;
+        }
+        return Ok(());
     };
     objects::parts(app, bucket).await?;
     if round.is_multiple_of(SWEEP) {
@@ -73,7 +78,7 @@ async fn videos(app: &App) -> Result<(), Error> {
     Ok(())
 }
 
-/// A folder is needed while its execution runs, and once it has committed, until its job is over.
+/// A folder is needed while its execution runs, and once it has committed, until its job is over and cannot be retried.
 async fn executions(app: &App, folder: &Path) -> Result<(), Error> {
     for (name, path) in entries(folder)? {
         let Some(execution) = parse(&name) else { continue };
@@ -87,14 +92,57 @@ async fn executions(app: &App, folder: &Path) -> Result<(), Error> {
 /// Left by a server that was killed between receiving a file and naming it.
 async fn sources(app: &App) -> Result<(), Error> {
     for (_, path) in entries(&app.data.sources())? {
-        let modified =
-            std::fs::metadata(&path).and_then(|found| found.modified()).unwrap_or(SystemTime::now());
-        let is_old = modified.elapsed().is_ok_and(|age| age > SAFE_AGE);
+        let is_old = std::fs::metadata(&path).is_ok_and(|found| is_old(&found));
         if is_old && !app.store.is_source(&path.to_string_lossy()).await? {
             remove(&path)?;
         }
     }
     Ok(())
+}
+
+/// By its last change of any kind, of its names as well: when it was written does not tell when it came here.
+fn is_old(found: &std::fs::Metadata) -> bool {
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(found.ctime().max(0).unsigned_abs());
+    is_past(changed)
+}
+
+fn is_past(at: SystemTime) -> bool {
+    at.elapsed().is_ok_and(|age| age > SAFE_AGE)
+}
+
+/// Left by a publication that was stopped before its commit, and never gone on with.
+async fn generations(app: &App) -> Result<(), Error> {
+    for (name, folder) in entries(&app.data.videos())? {
+        let Some(video) = name.parse().ok().map(VideoId).filter(|_| folder.is_dir()) else { continue };
+        let Some(named) = named(app, video).await? else { continue };
+        for (generation, path) in entries(&folder)? {
+            let written = std::fs::metadata(&path).and_then(|found| found.modified());
+            let is_left = !named.contains(&generation) && written.is_ok_and(is_past);
+            // Somebody may have begun the job anew in the meantime.
+            if is_left && !app.store.may_be_published(video).await? {
+                tracing::info!(video.id = %video, "removing {}, which was never published", path.display());
+                remove(&path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The generations that commits name, of a video that nobody works on: any other will never be named. None if that cannot
+/// be said.
+async fn named(app: &App, video: VideoId) -> Result<Option<Vec<String>>, Error> {
+    /// More generations than this are not read, and then none is known to be unnamed.
+    const ALL: usize = 1000;
+    if app.store.may_be_published(video).await? {
+        return Ok(None);
+    }
+    let name = |it: store::catalogue::Generation| it.manifest["generation"].as_str().map(str::to_owned);
+    let named: Vec<String> = match app.store.generations(video).await {
+        Ok(generations) => generations.into_iter().filter_map(name).collect(),
+        Err(store::Error::NotFound(_)) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    Ok((named.len() < ALL).then_some(named))
 }
 
 fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {

@@ -8,6 +8,7 @@ use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 
 /// For the head of a request, and between two requests of a connection. Longer than clients keep idle connections: one
 /// that is closed from this side just when it is used again costs a repetition.
@@ -19,11 +20,14 @@ const LARGEST_HEAD: usize = 64 << 10;
 /// After an error such as too many open files there is nothing to do but wait.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Serves until `ending`, and then until everything asked before is answered.
+/// What is asked when the server is to end is answered within this. A silent client must not keep it from ending.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Serves until `ending`, and then for a while until everything asked before is answered.
 pub async fn serve(listener: TcpListener, router: Router, ending: impl Future<Output = ()>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(SILENCE).max_buf_size(LARGEST_HEAD);
-    let open = GracefulShutdown::new();
+    let (open, cut) = (GracefulShutdown::new(), CancellationToken::new());
     let mut ending = std::pin::pin!(ending);
     loop {
         let stream = tokio::select! {
@@ -38,14 +42,17 @@ pub async fn serve(listener: TcpListener, router: Router, ending: impl Future<Ou
         };
         let connection =
             http.serve_connection(TokioIo::new(at_once(stream)), TowerToHyperService::new(router.clone()));
-        let connection = open.watch(connection);
+        let (connection, cut) = (open.watch(connection), cut.clone());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            if let Some(Err(error)) = cut.run_until_cancelled(connection).await {
                 tracing::trace!("a connection broke: {error}");
             }
         });
     }
-    open.shutdown().await;
+    if tokio::time::timeout(FAREWELL, open.shutdown()).await.is_err() {
+        tracing::warn!("cutting off those who are not done {FAREWELL:?} after the server was to end");
+        cut.cancel();
+    }
 }
 
 /// Answers are small and wanted at once.

@@ -14,7 +14,13 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 #[openapi(
     info(title = "Vodmill", description = "Crash-safe video transcoding. Errors are problem+json with a stable `code`."),
     modifiers(&Secrets),
-    components(schemas(wire::http::Problem))
+    components(schemas(wire::http::Problem, crate::api::tus::Version)),
+    // Those whose paths have slashes in a part, or that have a layer of their own.
+    paths(
+        crate::api::tus::abilities, crate::api::tus::create, crate::api::tus::look, crate::api::tus::append,
+        crate::api::tus::terminate, crate::worker::source::source, crate::worker::outputs::bring,
+        crate::worker::outputs::look, crate::worker::archive::unpack, crate::playback::index, crate::playback::file
+    )
 )]
 pub struct Api;
 

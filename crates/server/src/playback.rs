@@ -46,8 +46,14 @@ async fn shown(app: &App, slug: &str) -> Result<Entry> {
     }
 }
 
+/// The stream of a video
+///
 /// `master.m3u8` and `manifest.mpd` of the current generation, as files one level above it.
-async fn index(
+#[utoipa::path(get, path = "/videos/{slug}/{file}", tag = "playback", params(("slug" = String, Path), ("file" = String, Path)),
+    responses((status = 200, body = String, content_type = "application/vnd.apple.mpegurl"),
+        (status = 304, description = "As it was: `If-None-Match`"),
+        (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn index(
     State(app): State<App>,
     Path((slug, file)): Path<(String, String)>,
     headers: HeaderMap,
@@ -82,7 +88,14 @@ async fn published(app: &App, generation: GenerationId, file: &str) -> Result<St
     text.map(str::to_owned).ok_or(Error::NotFound("file of this video"))
 }
 
-async fn file(
+/// A file of a generation, or a range of it; it never changes
+#[utoipa::path(get, path = "/videos/{slug}/{generation}/{path}", tag = "playback",
+    params(("slug" = String, Path), ("generation" = String, Path), ("path" = String, Path), ("Range" = Option<String>, Header)),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 307, description = "It is at `playback_url`"),
+        (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn file(
     State(app): State<App>,
     Path((slug, generation, path)): Path<(String, String, String)>,
     method: Method,

@@ -57,6 +57,24 @@ impl Error {
         }
     }
 
+    /// Said again, it would be refused again; and nothing has come of it.
+    pub fn is_refusal(&self) -> bool {
+        use store::Error as E;
+        match self {
+            Error::Invalid(_) | Error::TooLarge(_) | Error::Conflict { .. } | Error::Unprocessable { .. } => {
+                true
+            }
+            Error::Store(error) => matches!(error, E::Taken(_) | E::Invalid(_) | E::BadSpec(_)),
+            Error::NotFound(_)
+            | Error::Unauthorized(_)
+            | Error::Refused(_)
+            | Error::WorkerTooOld(_)
+            | Error::Protocol { .. }
+            | Error::Full(_)
+            | Error::Internal(_) => false,
+        }
+    }
+
     /// Files cannot be reached for now.
     fn storage_away(detail: String) -> Self {
         Error::Protocol { status: StatusCode::SERVICE_UNAVAILABLE, code: "storage_away", detail }
@@ -111,7 +129,9 @@ fn of_store(error: &store::Error) -> (StatusCode, &'static str) {
         E::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid"),
         E::BadKey => (S::UNAUTHORIZED, "unauthorized"),
         E::Full(_) => (S::INSUFFICIENT_STORAGE, "disk_full"),
-        E::Unavailable(_) | E::Contention(_) | E::ReadOnly(_) => (S::SERVICE_UNAVAILABLE, "database_away"),
+        E::Unavailable(_) | E::NoConnection | E::Contention(_) | E::ReadOnly(_) => {
+            (S::SERVICE_UNAVAILABLE, "database_away")
+        }
         E::Newer { .. } | E::Older { .. } | E::Corrupt(_) | E::BadJson(_) | E::Database(_) => {
             (S::INTERNAL_SERVER_ERROR, "internal")
         }

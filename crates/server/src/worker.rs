@@ -1,10 +1,10 @@
 //! What a remote worker may say and fetch and bring (document 001, §2–8).
 
-mod archive;
+pub mod archive;
 mod desk;
 mod direct;
-mod outputs;
-mod source;
+pub mod outputs;
+pub mod source;
 mod verify;
 
 use crate::app::App;

@@ -126,12 +126,26 @@ impl AuditRow {
     }
 }
 
-const INSERT: &str = "
+macro_rules! insert {
+    ($column:literal, $value:literal) => {
+        concat!(
+            "
 INSERT INTO audit (at, job_id, task_id, video_id, fence, worker_id, role, command, from_state, to_state, from_execution,
-                   to_execution, failure, note)
-SELECT $1, r.job_id, r.task_id, r.video_id, r.fence, r.worker_id, $2, $3, $4, $5, $6, $7, $8, r.note
+                   to_execution, failure, note",
+            $column,
+            ")
+SELECT $1, r.job_id, r.task_id, r.video_id, r.fence, r.worker_id, $2, $3, $4, $5, $6, $7, $8, r.note",
+            $value,
+            "
 FROM json_to_recordset($9::json) AS r(job_id BIGINT, task_id BIGINT, video_id BIGINT, fence BIGINT, worker_id TEXT,
-     note TEXT)";
+     note TEXT)"
+        )
+    };
+}
+const INSERT: &str = insert!("", "");
+
+/// PostgreSQL: the transaction's number, asked for once. The column's default would be worked out for each row.
+const INSERT_NUMBERED: &str = insert!(", xact", ", (SELECT pg_current_xact_id()::TEXT::BIGINT)");
 
 /// Rows of all kinds in one statement, which is less work while there are few.
 const INSERT_FEW: &str = "
@@ -158,8 +172,9 @@ pub(crate) async fn insert(tx: &mut Tx, rows: &[AuditRow]) -> Result<()> {
         1..FEW => return tx.query(INSERT_FEW).rows(rows).execute().await.map(drop),
         _ => {}
     }
+    let insert = if tx.is_postgres() { INSERT_NUMBERED } else { INSERT };
     for ((_, kind), rows) in grouped(rows) {
-        let mut query = tx.query(INSERT).bind(kind.at).bind(kind.role).bind(kind.command);
+        let mut query = tx.query(insert).bind(kind.at).bind(kind.role).bind(kind.command);
         for state in kind.states {
             query = query.bind(state.map(str::to_owned));
         }

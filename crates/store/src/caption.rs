@@ -3,16 +3,19 @@
 use crate::Store;
 use crate::db::{Step, again};
 use crate::error::{Error, Result};
+use crate::from_row::row;
 use rules::VideoId;
 use serde::{Deserialize, Serialize};
 
-#[derive(utoipa::ToSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize, sqlx::FromRow)]
-pub struct Caption {
-    /// A BCP 47 tag.
-    pub language: String,
-    /// For people.
-    pub label: String,
-    pub updated_at: i64,
+row! {
+    #[derive(utoipa::ToSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Caption {
+        /// A BCP 47 tag.
+        pub language: String,
+        /// For people.
+        pub label: String,
+        pub updated_at: i64,
+    }
 }
 
 const LIST: &str = "SELECT language, label, updated_at FROM caption WHERE video_id = $1 ORDER BY language";

@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::Tx;
 use crate::error::{Error, Result};
+use crate::from_row::row;
 use crate::job;
 use rules::job::Outcome;
 use rules::video::{State, Video};
@@ -109,23 +110,24 @@ SELECT id, job_id, created_at, manifest FROM generation WHERE video_id = $1 ORDE
 
 const GENERATION: &str = "SELECT id, job_id, created_at, manifest FROM generation WHERE id = $1";
 
-#[derive(sqlx::FromRow)]
-struct Row {
-    id: i64,
-    slug: String,
-    title: String,
-    user_id: String,
-    source: Option<String>,
-    source_hash: Option<String>,
-    source_bytes: Option<i64>,
-    generation_id: Option<i64>,
-    settings: Option<String>,
-    is_early_playback: bool,
-    created_at: i64,
-    updated_at: i64,
-    deleted_at: Option<i64>,
-    job_id: Option<i64>,
-    archived_id: Option<i64>,
+row! {
+    struct Row {
+        id: i64,
+        slug: String,
+        title: String,
+        user_id: String,
+        source: Option<String>,
+        source_hash: Option<String>,
+        source_bytes: Option<i64>,
+        generation_id: Option<i64>,
+        settings: Option<String>,
+        is_early_playback: bool,
+        created_at: i64,
+        updated_at: i64,
+        deleted_at: Option<i64>,
+        job_id: Option<i64>,
+        archived_id: Option<i64>,
+    }
 }
 
 impl Store {

@@ -2,6 +2,7 @@
 
 use crate::Store;
 use crate::error::Result;
+use crate::from_row::row;
 use rules::Millis;
 
 /// How many workers are told apart by their load.
@@ -20,46 +21,56 @@ pub struct Census {
     pub at: Millis,
 }
 
-/// Tasks that wait, run, or have failed and will be looked at again.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Tasks {
-    /// `READY`, `RUNNING` or `ERROR`.
-    pub state: String,
-    pub priority: i64,
-    pub count: i64,
-    /// When the oldest of them came into this state; of those in `ERROR`, when the first is due.
-    pub since: i64,
+row! {
+    /// Tasks that wait, run, or have failed and will be looked at again.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Tasks {
+        /// `READY`, `RUNNING` or `ERROR`.
+        pub state: String,
+        pub priority: i64,
+        pub count: i64,
+        /// When the oldest of them came into this state; of those in `ERROR`, when the first is due.
+        pub since: i64,
+    }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
-pub struct Jobs {
-    pub open: i64,
-    /// Those of which something runs.
-    pub in_progress: i64,
+row! {
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Jobs {
+        pub open: i64,
+        /// Those of which something runs.
+        pub in_progress: i64,
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Workers {
-    pub status: String,
-    pub count: i64,
-    pub slots: i64,
-    pub running: i64,
+row! {
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Workers {
+        pub status: String,
+        pub count: i64,
+        pub slots: i64,
+        pub running: i64,
+    }
 }
 
-/// How busy one worker says it is.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Load {
-    pub id: String,
-    pub name: String,
-    pub slots: i64,
-    pub running: i64,
+row! {
+    /// How busy one worker says it is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Load {
+        pub id: String,
+        pub name: String,
+        pub slots: i64,
+        pub running: i64,
+    }
 }
 
-/// Effects and alerts on their way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
-pub struct Outbox {
-    pub count: i64,
-    pub since: Option<i64>,
+row! {
+    /// Effects and alerts on their way.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Outbox {
+        pub count: i64,
+        pub since: Option<i64>,
+    }
 }
 
 /// Each part by its index: what is done or not yet released is not looked at, however much there is.

@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
+use crate::from_row::row;
 use crate::lane;
 use crate::moves::{Moves, Words};
 use crate::queue;
@@ -38,19 +39,21 @@ struct StageKey {
     position: i64,
 }
 
-#[derive(sqlx::FromRow, Clone)]
-struct WorkRow {
-    job_id: i64,
-    position: i64,
-    name: String,
-    kind: String,
-    payload: String,
-    reads: String,
-    timeout_ms: Option<i64>,
-    stall_ms: Option<i64>,
-    has_inputs: bool,
-    priority: i64,
-    traceparent: Option<String>,
+row! {
+    #[derive(Clone)]
+    struct WorkRow {
+        job_id: i64,
+        position: i64,
+        name: String,
+        kind: String,
+        payload: String,
+        reads: String,
+        timeout_ms: Option<i64>,
+        stall_ms: Option<i64>,
+        has_inputs: bool,
+        priority: i64,
+        traceparent: Option<String>,
+    }
 }
 
 /// What a claim came to.

@@ -2,17 +2,20 @@
 
 use crate::Store;
 use crate::error::Result;
+use crate::from_row::row;
 use serde::Serialize;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub struct Counts {
-    /// Heard of lately.
-    pub workers: i64,
-    /// Open jobs.
-    pub pending_jobs: i64,
-    pub ready_tasks: i64,
-    pub running_tasks: i64,
-    pub undelivered_messages: i64,
+row! {
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+    pub struct Counts {
+        /// Heard of lately.
+        pub workers: i64,
+        /// Open jobs.
+        pub pending_jobs: i64,
+        pub ready_tasks: i64,
+        pub running_tasks: i64,
+        pub undelivered_messages: i64,
+    }
 }
 
 const COUNT: &str = "

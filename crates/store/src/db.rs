@@ -109,7 +109,7 @@ impl Step {
 
     /// Whether PostgreSQL need not wait for the disk; see [`BEGIN_RELAXED`].
     fn is_relaxed(self) -> bool {
-        matches!(self, Step::Claim | Step::Heartbeat)
+        matches!(self, Step::Claim | Step::Heartbeat | Step::Settle)
     }
 }
 
@@ -137,7 +137,8 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT,
 const BEGIN: &str = begin!();
 
 /// As [`BEGIN`], and the commit returns before it is on disk. A lost claim only wastes a little work, for its token is
-/// random; a lost heartbeat is followed by the next.
+/// random; a lost heartbeat is followed by the next; what settling came to follows from commits, which are on disk, and
+/// nobody outside is told of it before the message is taken, which is on disk after it.
 const BEGIN_RELAXED: &str = begin!(
     ",
        set_config('synchronous_commit', 'off', TRUE)"

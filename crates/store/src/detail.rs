@@ -2,6 +2,7 @@
 
 use crate::Store;
 use crate::error::{Error, Result};
+use crate::from_row::row;
 use crate::log;
 use rules::{ExecutionId, Fence, JobId, Millis, TaskId};
 use serde::{Deserialize, Serialize};
@@ -9,18 +10,35 @@ use serde::{Deserialize, Serialize};
 /// How many rows one listing gives.
 pub const MAX_ROWS: i64 = 10_000;
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize, sqlx::FromRow)]
-pub struct StageView {
-    pub name: String,
-    pub phase: String,
-    pub kind: String,
-    pub tasks: i64,
-    pub open: i64,
-    pub failed: i64,
-    pub running: i64,
-    pub is_expanded: bool,
-    pub is_released: bool,
-    pub is_optional: bool,
+row! {
+    #[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
+    pub struct StageView {
+        pub name: String,
+        pub phase: String,
+        pub kind: String,
+        pub tasks: i64,
+        pub open: i64,
+        pub failed: i64,
+        pub running: i64,
+        pub is_expanded: bool,
+        pub is_released: bool,
+        pub is_optional: bool,
+    }
+}
+
+/// A run of consecutive segments of a stage: a plan may make the same pieces once for each codec, run after run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub job: JobId,
+    pub number: i64,
+    pub done: i64,
+    pub is_running: bool,
+    /// How far the running ones are, in thousandths of a segment, all together.
+    pub running_permille: i64,
+    /// A task of it will not be tried again.
+    pub has_failed: bool,
+    /// What such a task said last.
+    pub error: Option<String>,
 }
 
 #[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
@@ -75,13 +93,15 @@ pub struct StepView {
     pub error: Option<String>,
 }
 
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize, sqlx::FromRow)]
-pub struct LogView {
-    pub id: i64,
-    pub at: i64,
-    pub level: String,
-    pub stage: Option<String>,
-    pub message: String,
+row! {
+    #[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
+    pub struct LogView {
+        pub id: i64,
+        pub at: i64,
+        pub level: String,
+        pub stage: Option<String>,
+        pub message: String,
+    }
 }
 
 #[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
@@ -115,6 +135,27 @@ LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
 WHERE t.id BETWEEN $2 AND $3
 ORDER BY t.id LIMIT $4";
 
+const PLANS: &str = "
+SELECT j.id, j.plan
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN job j ON j.id = r.id
+WHERE j.plan IS NOT NULL";
+
+const RUNS: &str = "
+SELECT r.job_id, t.segment / r.length AS number,
+       count(DISTINCT CASE WHEN t.state = 'DONE' THEN t.segment END) AS done,
+       count(CASE WHEN t.state = 'RUNNING' THEN 1 END) AS running,
+       CAST(coalesce(sum(CASE WHEN t.state = 'RUNNING' THEN
+           (SELECT e.permille FROM execution e WHERE e.task_id = t.id AND e.fence = t.fence) END), 0) AS BIGINT)
+           AS permille,
+       count(CASE WHEN t.state = 'ERROR' AND t.due_at IS NULL THEN 1 END) AS failed,
+       max(CASE WHEN t.state = 'ERROR' AND t.due_at IS NULL THEN
+           (SELECT e.error FROM execution e WHERE e.task_id = t.id AND e.fence = t.fence) END) AS error
+FROM json_to_recordset($2::json) AS r(job_id BIGINT, length BIGINT)
+JOIN stage s ON s.job_id = r.job_id AND s.name = $1
+JOIN task t ON t.id BETWEEN r.job_id * 1048576 AND r.job_id * 1048576 + 1048575 AND t.stage = s.position
+GROUP BY r.job_id, t.segment / r.length";
+
 const EXECUTIONS: &str = "
 SELECT task_id, fence, worker_id, status, leased_at, started_at, committed_at, finished_at, lease_expires_at, failure,
        error, wall_ms, cpu_ms, peak_memory_bytes, bytes_in, bytes_out
@@ -143,64 +184,92 @@ ORDER BY at, id LIMIT $3";
 
 type TaskRow = (i64, String, i64, String, i64, i64, Option<String>, Option<i64>, i64, Option<i64>);
 
-#[derive(sqlx::FromRow)]
-struct ExecutionRow {
-    task_id: i64,
-    fence: i64,
-    worker_id: String,
-    status: String,
-    leased_at: i64,
-    started_at: Option<i64>,
-    committed_at: Option<i64>,
-    finished_at: Option<i64>,
-    lease_expires_at: i64,
-    failure: Option<String>,
-    error: Option<String>,
-    wall_ms: Option<i64>,
-    cpu_ms: Option<i64>,
-    peak_memory_bytes: Option<i64>,
-    bytes_in: Option<i64>,
-    bytes_out: Option<i64>,
+row! {
+    struct RunRow {
+        job_id: i64,
+        number: i64,
+        done: i64,
+        running: i64,
+        permille: i64,
+        failed: i64,
+        error: Option<String>,
+    }
 }
 
-#[derive(sqlx::FromRow)]
-struct StepRow {
-    at: i64,
-    task_id: i64,
-    fence: i64,
-    kind: String,
-    command: String,
-    exit_code: Option<i64>,
-    signal: Option<i64>,
-    stdout_tail: String,
-    stderr_tail: String,
-    duration_ms: i64,
-    is_success: bool,
-    error: Option<String>,
+row! {
+    struct ExecutionRow {
+        task_id: i64,
+        fence: i64,
+        worker_id: String,
+        status: String,
+        leased_at: i64,
+        started_at: Option<i64>,
+        committed_at: Option<i64>,
+        finished_at: Option<i64>,
+        lease_expires_at: i64,
+        failure: Option<String>,
+        error: Option<String>,
+        wall_ms: Option<i64>,
+        cpu_ms: Option<i64>,
+        peak_memory_bytes: Option<i64>,
+        bytes_in: Option<i64>,
+        bytes_out: Option<i64>,
+    }
 }
 
-#[derive(sqlx::FromRow)]
-struct AuditRow {
-    at: i64,
-    task_id: Option<i64>,
-    fence: Option<i64>,
-    role: String,
-    worker_id: Option<String>,
-    command: String,
-    from_state: Option<String>,
-    to_state: Option<String>,
-    from_execution: Option<String>,
-    to_execution: Option<String>,
-    failure: Option<String>,
-    note: Option<String>,
+row! {
+    struct StepRow {
+        at: i64,
+        task_id: i64,
+        fence: i64,
+        kind: String,
+        command: String,
+        exit_code: Option<i64>,
+        signal: Option<i64>,
+        stdout_tail: String,
+        stderr_tail: String,
+        duration_ms: i64,
+        is_success: bool,
+        error: Option<String>,
+    }
+}
+
+row! {
+    struct AuditRow {
+        at: i64,
+        task_id: Option<i64>,
+        fence: Option<i64>,
+        role: String,
+        worker_id: Option<String>,
+        command: String,
+        from_state: Option<String>,
+        to_state: Option<String>,
+        from_execution: Option<String>,
+        to_execution: Option<String>,
+        failure: Option<String>,
+        note: Option<String>,
+    }
 }
 
 impl Store {
-    /// What was committed as the job's plan, as JSON, once there is one.
-    pub async fn plan_of_job(&self, job: JobId) -> Result<Option<String>> {
-        const PLAN: &str = "SELECT plan FROM job WHERE id = $1";
-        let row: Option<(Option<String>,)> = self.db.look().await?.query(PLAN).bind(job).optional().await?;
-        Ok(row.and_then(|(plan,)| plan))
+    /// What was committed as the plans of these jobs, as JSON. One that has no plan yet is left out.
+    pub async fn plans_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, String)>> {
+        let rows: Vec<(i64, String)> =
+            self.db.look().await?.query(PLANS).ids(jobs.iter().map(|job| job.0)).all().await?;
+        Ok(rows.into_iter().map(|(job, plan)| (JobId(job), plan)).collect())
+    }
+
+    /// How far the tasks of this stage are in each job, by runs of so many segments.
+    pub async fn runs_of(&self, stage: &str, lengths: &[(JobId, i64)]) -> Result<Vec<Run>> {
+        #[derive(Serialize)]
+        struct Key {
+            job_id: i64,
+            length: i64,
+        }
+        let keys = lengths.iter().map(|&(job, length)| Key { job_id: job.0, length: length.max(1) });
+        let rows: Vec<RunRow> =
+            self.db.look().await?.query(RUNS).bind(stage).rows(&keys.collect::<Vec<_>>()).all().await?;
+        Ok(rows.into_iter().map(Run::from).collect())
     }
 
     pub async fn stages_of_job(&self, job: JobId) -> Result<Vec<StageView>> {
@@ -266,6 +335,20 @@ impl Store {
 
 fn execution(task: i64, fence: i64) -> ExecutionId {
     ExecutionId { task: TaskId(task), fence: Fence(fence) }
+}
+
+impl From<RunRow> for Run {
+    fn from(row: RunRow) -> Self {
+        Run {
+            job: JobId(row.job_id),
+            number: row.number,
+            done: row.done,
+            is_running: row.running > 0,
+            running_permille: row.permille,
+            has_failed: row.failed > 0,
+            error: row.error,
+        }
+    }
 }
 
 impl From<ExecutionRow> for ExecutionView {

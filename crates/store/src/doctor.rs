@@ -107,6 +107,29 @@ SELECT t.id, 'is of stage ' || t.stage || ', which does not exist'
 FROM task t LEFT JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage WHERE s.job_id IS NULL",
     },
     Check {
+        name: "a task waits where its stage's tasks wait",
+        subject: task,
+        sql: "
+SELECT t.id, 'has lane ' || t.lane_id || ' and owner ' || t.owner_id || ', and its stage ' || s.lane_id || ' and ' || s.owner_id
+FROM task t JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
+WHERE t.lane_id <> s.lane_id OR t.owner_id <> s.owner_id",
+    },
+    // What was delivered before the oldest delivery that is left may have been pruned. A twin's is its original's.
+    Check {
+        name: "a commit has its effect in the outbox",
+        subject: task,
+        sql: "
+SELECT t.id, 'is committed in stage ' || s.name || ', and its effect is not in the outbox'
+FROM stage s
+JOIN task t ON t.id / 1048576 = s.job_id AND t.stage = s.position
+JOIN execution e ON e.task_id = t.id AND e.committed_at IS NOT NULL
+LEFT JOIN outbox o ON o.key IN (
+    'append/' || (t.id / 1048576) || '-' || (t.id % 1048576),
+    'append/' || (t.twin_of / 1048576) || '-' || (t.twin_of % 1048576)
+)
+WHERE s.effect IS NOT NULL AND o.id IS NULL AND e.committed_at >= (SELECT min(delivered_at) FROM outbox)",
+    },
+    Check {
         name: "a stage counts its tasks",
         subject: job,
         sql: "

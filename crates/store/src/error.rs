@@ -37,6 +37,12 @@ pub enum Error {
     Full(String),
     #[error("the database cannot be reached")]
     Unavailable(#[source] sqlx::Error),
+    /// For as long as a connection is waited for.
+    #[error(
+        "the database cannot be reached: it does not answer, or it has no connection left (max_connections), or all of this \
+         program's own are in use (database_connections)"
+    )]
+    NoConnection,
     /// The same transaction, begun again, may pass. Never leaves the store.
     #[error("the transaction met another")]
     Contention(#[source] sqlx::Error),
@@ -75,11 +81,16 @@ refusals!(task, job, video, worker);
 impl Error {
     /// Whether the database is away, and the same call may succeed once it is back.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Error::Unavailable(_) | Error::Full(_))
+        matches!(self, Error::Unavailable(_) | Error::NoConnection | Error::Full(_))
     }
 }
 
 impl Error {
+    /// What was read without a lock is no longer so.
+    pub(crate) fn moved_meanwhile() -> Self {
+        Error::Contention(sqlx::Error::Protocol("a task was moved by another transaction meanwhile".into()))
+    }
+
     /// Whether a statement failed for want of its table: nobody has migrated this database.
     pub(crate) fn is_missing_table(&self) -> bool {
         let Error::Database(sqlx::Error::Database(error)) = self else { return false };
@@ -95,9 +106,9 @@ impl From<sqlx::Error> for Error {
                 sqlx::Error::Io(_)
                 | sqlx::Error::Tls(_)
                 | sqlx::Error::Protocol(_)
-                | sqlx::Error::PoolTimedOut
                 | sqlx::Error::PoolClosed
                 | sqlx::Error::WorkerCrashed => Error::Unavailable(error),
+                sqlx::Error::PoolTimedOut => Error::NoConnection,
                 other => Error::Database(other),
             };
         };

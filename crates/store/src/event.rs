@@ -7,6 +7,7 @@ use crate::Store;
 use crate::cursor::{self, Cursor};
 use crate::db::Tx;
 use crate::error::Result;
+use crate::from_row::row;
 use rules::{JobId, TaskId, VideoId};
 use serde::Serialize;
 use serde_json::Value;
@@ -144,32 +145,34 @@ LEFT JOIN task_input i ON i.task_id = t.id";
 /// none finds the first few rows of many.
 const STRETCH: i64 = 10_000;
 
-#[derive(sqlx::FromRow)]
-struct Row {
-    xact: i64,
-    id: i64,
-    at: i64,
-    job_id: Option<i64>,
-    task_id: Option<i64>,
-    video_id: Option<i64>,
-    fence: Option<i64>,
-    worker_id: Option<String>,
-    command: String,
-    from_state: Option<String>,
-    to_state: Option<String>,
-    failure: Option<String>,
-    note: Option<String>,
+row! {
+    struct Row {
+        xact: i64,
+        id: i64,
+        at: i64,
+        job_id: Option<i64>,
+        task_id: Option<i64>,
+        video_id: Option<i64>,
+        fence: Option<i64>,
+        worker_id: Option<String>,
+        command: String,
+        from_state: Option<String>,
+        to_state: Option<String>,
+        failure: Option<String>,
+        note: Option<String>,
+    }
 }
 
-#[derive(sqlx::FromRow)]
-struct PlaceRow {
-    id: i64,
-    segment: i64,
-    name: String,
-    phase: String,
-    tasks: i64,
-    input: Option<String>,
-    done: i64,
+row! {
+    struct PlaceRow {
+        id: i64,
+        segment: i64,
+        name: String,
+        phase: String,
+        tasks: i64,
+        input: Option<String>,
+        done: i64,
+    }
 }
 
 impl Store {

@@ -161,6 +161,13 @@ pub(crate) async fn pairs(
     Ok((rows.into_iter().flat_map(both).collect(), twins))
 }
 
+/// The first of the tasks that stand for this one's segment.
+pub(crate) async fn original(tx: &mut Tx, task: TaskId) -> Result<TaskId> {
+    const TWIN_OF: &str = "SELECT twin_of FROM task WHERE id = $1 AND twin_of IS NOT NULL";
+    let twin_of: Option<(i64,)> = tx.query(TWIN_OF).bind(task).optional().await?;
+    Ok(twin_of.map_or(task, |(original,)| TaskId(original)))
+}
+
 /// Whether any of these stages may have twins at all: few have, and the others are not asked about.
 pub(crate) fn is_possible(stages: &Stages) -> bool {
     stages.values().flatten().any(|stage| stage.is_hedged)

@@ -9,13 +9,26 @@ use wire::Proof;
 const FIND: &str = "
 SELECT token, worker_id, status, failure FROM execution WHERE task_id = $1 AND fence = $2";
 
-const NEEDED: &str = "
+/// It is not over, or goes on when somebody retries it, which [`Store::retry_job`] refuses once a newer one has completed.
+macro_rules! goes_on {
+    () => {
+        "(job.outcome IS NULL OR job.outcome = 'failed' AND NOT EXISTS (
+    SELECT 1 FROM job AS newer
+    WHERE newer.video_id = job.video_id AND newer.id > job.id AND newer.outcome = 'completed'))"
+    };
+}
+
+const NEEDED: &str = concat!(
+    "
 SELECT failure FROM execution
-WHERE task_id = $1 AND fence = $2 AND EXISTS (SELECT 1 FROM job WHERE id = $3 AND outcome IS NULL)";
+WHERE task_id = $1 AND fence = $2 AND EXISTS (SELECT 1 FROM job WHERE id = $3 AND ",
+    goes_on!(),
+    ")"
+);
 
 const SOURCE: &str = "SELECT id FROM video WHERE source = $1 LIMIT 1";
 
-const OPEN_JOB: &str = "SELECT id FROM job WHERE video_id = $1 AND outcome IS NULL LIMIT 1";
+const WORKED_ON: &str = concat!("SELECT id FROM job WHERE video_id = $1 AND ", goes_on!(), " LIMIT 1");
 
 const VIDEO: &str = "SELECT video_id FROM job WHERE id = $1";
 
@@ -35,7 +48,8 @@ impl Store {
         })
     }
 
-    /// Whether what an execution made may still be read: it runs, or it has committed and its job is not over.
+    /// Whether what an execution made may still be read: it runs, or it has committed and its job is not over or can be
+    /// retried.
     pub async fn needs_files(&self, execution: ExecutionId) -> Result<bool> {
         let mut tx = self.db.look().await?;
         let found: Option<(Option<String>,)> = tx
@@ -54,10 +68,10 @@ impl Store {
         Ok(tx.query(SOURCE).bind(path).optional::<(i64,)>().await?.is_some())
     }
 
-    /// Whether a job on this video may still publish something.
-    pub async fn has_open_job(&self, video: VideoId) -> Result<bool> {
+    /// Whether a job on this video may still publish something, perhaps after a retry.
+    pub async fn may_be_published(&self, video: VideoId) -> Result<bool> {
         let mut tx = self.db.look().await?;
-        Ok(tx.query(OPEN_JOB).bind(video).optional::<(i64,)>().await?.is_some())
+        Ok(tx.query(WORKED_ON).bind(video).optional::<(i64,)>().await?.is_some())
     }
 
     /// The video that a job is about.

@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::Tx;
 use crate::error::{Error, Result};
+use crate::from_row::row;
 use crate::settle::Ending;
 use rules::backoff::Backoff;
 use rules::job::{Facts, Outcome, Phase, State, derive};
@@ -11,14 +12,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use telemetry::metrics::{JOB_DURATION, JOBS_COMPLETED};
 
-/// What the orchestrator needs of a job; loading it locks it.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct JobRow {
-    pub id: i64,
-    pub priority: i64,
-    pub max_attempts: i64,
-    pub outcome: Option<String>,
-    pub version: i64,
+row! {
+    /// What the orchestrator needs of a job; loading it locks it.
+    #[derive(Debug, Clone)]
+    pub(crate) struct JobRow {
+        pub id: i64,
+        pub priority: i64,
+        pub max_attempts: i64,
+        pub outcome: Option<String>,
+        pub version: i64,
+    }
 }
 
 impl JobRow {
@@ -148,13 +151,14 @@ struct Range {
     last: i64,
 }
 
-#[derive(sqlx::FromRow)]
-struct FactRow {
-    job_id: i64,
-    phase: String,
-    is_optional: bool,
-    failed: i64,
-    is_finished: bool,
+row! {
+    struct FactRow {
+        job_id: i64,
+        phase: String,
+        is_optional: bool,
+        failed: i64,
+        is_finished: bool,
+    }
 }
 
 /// Derives the state of jobs from their stages' counters and their executions.
@@ -217,23 +221,24 @@ pub struct Job {
     pub ended_at: Option<i64>,
 }
 
-#[derive(sqlx::FromRow)]
-struct ViewRow {
-    id: i64,
-    name: String,
-    user_id: String,
-    priority: i64,
-    video_id: Option<i64>,
-    version: i64,
-    max_attempts: i64,
-    tasks: i64,
-    open: i64,
-    outcome: Option<String>,
-    error: Option<String>,
-    idempotency_key: Option<String>,
-    created_at: i64,
-    updated_at: i64,
-    ended_at: Option<i64>,
+row! {
+    struct ViewRow {
+        id: i64,
+        name: String,
+        user_id: String,
+        priority: i64,
+        video_id: Option<i64>,
+        version: i64,
+        max_attempts: i64,
+        tasks: i64,
+        open: i64,
+        outcome: Option<String>,
+        error: Option<String>,
+        idempotency_key: Option<String>,
+        created_at: i64,
+        updated_at: i64,
+        ended_at: Option<i64>,
+    }
 }
 
 /// `$outcome` is written into the text: only so can the index over open jobs serve.

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::failed;
 use crate::hedge;
 use crate::job;
+use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::settle::{Ending, advance, end};
@@ -66,7 +67,7 @@ impl Store {
         let tasks = task::lock(&mut tx, ids, Busy::Wait).await?;
         let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
         let mut moves = Moves::new(tx.now());
-        let mut judged = Vec::new();
+        let (mut judged, mut given_up) = (Vec::new(), Vec::new());
         let twins = match hedge::is_possible(&stages) {
             true => hedge::pairs(&mut tx, tasks.iter().map(|task| task.id)).await?.1,
             false => HashSet::new(),
@@ -82,6 +83,9 @@ impl Store {
             if let Some(stage) = stage {
                 stage.failed += 1;
                 stage.open -= i64::from(stage.is_optional);
+                if stage.is_optional {
+                    given_up.push(NewLog::of_task(task.id, Level::Warn, without(task.id)));
+                }
                 judged.push(Verdict {
                     task: task.id,
                     stage: stage.name.clone(),
@@ -91,6 +95,7 @@ impl Store {
             }
         }
         moves.save(&mut tx).await?;
+        log::insert(&mut tx, &given_up).await?;
         let mut released = Moves::new(tx.now());
         let mut going_on = Stages::new();
         for (id, job) in &jobs {
@@ -107,6 +112,10 @@ impl Store {
         tx.commit().await?;
         Ok((judged.len(), released.readied()))
     }
+}
+
+fn without(task: TaskId) -> String {
+    format!("the job goes on without task {task}, which is optional")
 }
 
 struct Verdict {

@@ -118,3 +118,13 @@ WHERE status IN ('active', 'idle', 'busy') AND coalesce(last_heartbeat, register
     let rows: Vec<(String,)> = tx.query(LIVE).bind(since).all().await?;
     rows.into_iter().map(|(text,)| read(&text)).collect()
 }
+
+/// Workers that are there and were told to take nothing new, and how they were told, for `why`.
+pub(crate) async fn resting(tx: &mut Tx, since: Millis) -> Result<Vec<String>> {
+    const RESTING: &str = "
+SELECT name, status FROM worker
+WHERE status IN ('draining', 'disabled') AND coalesce(last_heartbeat, registered_at) > $1
+ORDER BY name, status LIMIT 10";
+    let rows: Vec<(String, String)> = tx.query(RESTING).bind(since).all().await?;
+    Ok(rows.into_iter().map(|(name, status)| format!("{name} is {status}")).collect())
+}

@@ -36,6 +36,7 @@ mod error;
 pub mod event;
 mod failed;
 mod failpoint;
+mod from_row;
 pub mod hedge;
 pub mod history;
 pub mod hold;

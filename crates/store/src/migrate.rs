@@ -5,22 +5,36 @@ use crate::error::{Error, Result};
 
 pub struct Migration {
     pub name: &'static str,
+    /// Programs that know this version can work with the schema that it makes: it takes nothing away from them.
+    oldest: Option<i64>,
     postgres: &'static str,
     sqlite: &'static str,
 }
 
 macro_rules! migrations {
-    ($($name:literal),+ $(,)?) => {
+    (@oldest) => { None };
+    (@oldest $oldest:literal) => { Some($oldest) };
+    ($($name:literal $(fits $oldest:literal)?),+ $(,)?) => {
         pub const MIGRATIONS: &[Migration] = &[$(Migration {
             name: $name,
+            oldest: migrations!(@oldest $($oldest)?),
             postgres: include_str!(concat!("../migrations/postgres/", $name, ".sql")),
             sqlite: include_str!(concat!("../migrations/sqlite/", $name, ".sql")),
         }),+];
     };
 }
 
-// A version is its place in this list, from 1.
-migrations!["0001_core", "0002_server", "0003_session", "0004_owner", "0005_trace"];
+// A version is its place in this list, from 1. One that only adds what older programs need not know says from which version
+// on they fit: `"0007_lean" fits 6`.
+migrations![
+    "0001_core",
+    "0002_server",
+    "0003_session",
+    "0004_owner",
+    "0005_trace",
+    "0006_compatible",
+    "0007_lean" fits 6,
+];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;
 
@@ -38,6 +52,13 @@ const VERSION: &str = "SELECT coalesce(max(version), 0) FROM schema_version";
 
 const RECORD: &str = "INSERT INTO schema_version (version, name, applied_at) VALUES ($1, $2, $3)";
 
+const RECORD_COMPATIBLE: &str = "INSERT INTO schema_compatible (version, oldest) VALUES ($1, $2)";
+
+/// What a program must know at least. Every schema that is newer than this program has the table.
+const NEEDED: &str = "
+SELECT coalesce(max(coalesce(c.oldest, v.version)), 0)
+FROM schema_version v LEFT JOIN schema_compatible c ON c.version = v.version";
+
 pub(crate) async fn run(db: &Db) -> Result<Vec<&'static str>> {
     match check(db).await {
         Ok(()) => Ok(Vec::new()),
@@ -53,15 +74,16 @@ async fn run_once(db: &Db) -> Result<Vec<&'static str>> {
     }
     tx.query(MAKE_TABLE).execute().await?;
     let found = version(&mut tx).await?;
-    if found > KNOWN {
-        return Err(Error::Newer { found, known: KNOWN });
-    }
+    fits(&mut tx, found).await?;
     let mut applied = Vec::new();
     for (version, migration) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
         let sql = if tx.is_postgres() { migration.postgres } else { migration.sqlite };
         tx.raw(sql).await?;
         let now = tx.now();
         tx.query(RECORD).bind(version).bind(migration.name).bind(now).execute().await?;
+        if let Some(oldest) = migration.oldest {
+            tx.query(RECORD_COMPATIBLE).bind(version).bind(oldest).execute().await?;
+        }
         applied.push(migration.name);
     }
     tx.commit().await?;
@@ -76,11 +98,17 @@ pub(crate) async fn check(db: &Db) -> Result<()> {
         Err(error) if error.is_missing_table() => 0,
         Err(error) => return Err(error),
     };
-    match found {
-        found if found > KNOWN => Err(Error::Newer { found, known: KNOWN }),
-        found if found < KNOWN => Err(Error::Older { found, known: KNOWN }),
-        _ => Ok(()),
+    if found < KNOWN {
+        Err(Error::Older { found, known: KNOWN })
+    } else {
+        fits(&mut tx, found).await
     }
+}
+
+/// Whether this program knows enough of a schema that may be newer.
+async fn fits(tx: &mut Tx, found: i64) -> Result<()> {
+    let needed = if found > KNOWN { tx.query(NEEDED).one::<(i64,)>().await?.0 } else { found };
+    if needed > KNOWN { Err(Error::Newer { found, known: KNOWN }) } else { Ok(()) }
 }
 
 async fn version(tx: &mut Tx) -> Result<i64> {

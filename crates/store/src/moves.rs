@@ -2,14 +2,14 @@
 
 use crate::audit::{self, AuditRow};
 use crate::db::Tx;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::readied::Readied;
 use crate::task::Loaded;
 use rules::execution::Status;
 use rules::task::{self, Change, Command, Event, Next, Refusal, State, Task};
 use rules::{Millis, Priority, TaskId, WorkerId};
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use wire::Usage;
 
 /// The moves of one transaction, decided and not yet saved.
@@ -93,14 +93,20 @@ impl Moves {
     async fn save_tasks(&self, tx: &mut Tx) -> Result<()> {
         let mut rows: Vec<SavedTask> =
             self.made.iter().filter_map(|made| made.saved_task(self.now)).collect();
-        // A task that moved twice is saved as it ended.
-        rows.reverse();
+        // A task that moved twice is saved as it ended, in place of what it was.
         rows.sort_by_key(|row| row.id);
-        rows.dedup_by_key(|row| row.id);
-        if !rows.is_empty() {
-            tx.query(SAVE_TASKS).rows(&rows).execute().await?;
+        rows.dedup_by(|later, row| {
+            let is_same = later.id == row.id;
+            if is_same {
+                *row = SavedTask { was_state: row.was_state, was_fence: row.was_fence, ..*later };
+            }
+            is_same
+        });
+        if rows.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let saved = tx.query(SAVE_TASKS).rows(&rows).execute().await?;
+        if saved == rows.len() as u64 { Ok(()) } else { Err(Error::moved_meanwhile()) }
     }
 
     async fn save_claims(&self, tx: &mut Tx) -> Result<()> {
@@ -134,8 +140,18 @@ impl Moves {
 
     async fn save_ends(&self, tx: &mut Tx) -> Result<()> {
         let rows: Vec<SavedEnd> = self.made.iter().filter_map(|made| made.saved_end(self.now)).collect();
-        let (settled, ended): (Vec<_>, Vec<_>) =
+        let (mut settled, mut ended): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| row.status == Status::Done.as_str());
+        // What is committed and settled at once is one update.
+        let at: HashMap<(i64, i64), usize> =
+            ended.iter().enumerate().map(|(at, row)| (row.key(), at)).collect();
+        settled.retain(|row| match at.get(&row.key()) {
+            Some(&at) => {
+                (ended[at].status, ended[at].finished_at) = (row.status, row.finished_at);
+                false
+            }
+            None => true,
+        });
         if !ended.is_empty() {
             tx.query(SAVE_ENDS).rows(&ended).execute().await?;
         }
@@ -146,13 +162,14 @@ impl Moves {
     }
 }
 
+/// Compare and set: a task that was read without a lock, and has been moved since, is left as it is.
 const SAVE_TASKS: &str = "
 UPDATE task AS t
 SET state = r.state, fence = r.fence, attempts = r.attempts, queued_at = r.queued_at, due_at = r.due_at,
     failure = r.failure, updated_at = r.updated_at
 FROM json_to_recordset($1::json) AS r(id BIGINT, state TEXT, fence BIGINT, attempts BIGINT, queued_at BIGINT,
-     due_at BIGINT, failure TEXT, updated_at BIGINT)
-WHERE t.id = r.id";
+     due_at BIGINT, failure TEXT, updated_at BIGINT, was_state TEXT, was_fence BIGINT)
+WHERE t.id = r.id AND t.state = r.was_state AND t.fence = r.was_fence";
 
 const SAVE_CLAIMS: &str = "
 INSERT INTO execution (task_id, fence, token, worker_id, status, lease_expires_at, progress, progressed_at, stall_ms,
@@ -187,7 +204,7 @@ SET status = 'DONE', finished_at = $1
 FROM json_to_recordset($2::json) AS r(task_id BIGINT, fence BIGINT)
 WHERE e.task_id = r.task_id AND e.fence = r.fence";
 
-#[derive(Serialize)]
+#[derive(Serialize, Clone, Copy)]
 struct SavedTask {
     id: i64,
     state: &'static str,
@@ -197,6 +214,8 @@ struct SavedTask {
     due_at: Option<i64>,
     failure: Option<&'static str>,
     updated_at: i64,
+    was_state: &'static str,
+    was_fence: i64,
 }
 
 #[derive(Serialize)]
@@ -241,6 +260,12 @@ struct SavedEnd<'a> {
     peak_memory_bytes: Option<i64>,
     bytes_in: Option<i64>,
     bytes_out: Option<i64>,
+}
+
+impl SavedEnd<'_> {
+    fn key(&self) -> (i64, i64) {
+        (self.task_id, self.fence)
+    }
 }
 
 impl SavedLease<'_> {
@@ -312,6 +337,8 @@ impl Move {
             due_at,
             failure,
             updated_at: now.0,
+            was_state: self.before.state.name().as_str(),
+            was_fence: self.before.fence.0,
         })
     }
 

@@ -8,6 +8,7 @@ use rules::Millis;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -167,8 +168,20 @@ async fn sqlite(path: &PathBuf, options: &Options) -> Result<Pool> {
     Ok(Pool::Sqlite { writer, reader: pool(4).connect_lazy_with(connect) })
 }
 
+/// A file that was closed in good order cannot even be opened where nothing may be written: SQLite wants to put others
+/// beside it, and says only that.
+fn is_read_only(path: &std::path::Path) -> bool {
+    let opened = std::fs::OpenOptions::new().append(true).open(path);
+    opened.is_err_and(|error| {
+        matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied)
+    })
+}
+
 fn at(path: &std::path::Path, error: Error) -> Error {
     match error {
+        Error::Unavailable(source) | Error::Database(source) if is_read_only(path) => {
+            Error::ReadOnly(source.to_string())
+        }
         Error::Unavailable(source) | Error::Database(source) => {
             Error::Invalid(format!("cannot open the database {}: {source}", path.display()))
         }

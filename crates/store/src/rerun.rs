@@ -19,6 +19,12 @@ WHERE id BETWEEN $1 AND $2 AND state = 'ERROR' AND twin_of IS NULL
 ORDER BY id
 FOR UPDATE";
 
+/// What a failed job has made is not kept beside a newer one that completed; and it would hide what that one made.
+const NEWER: &str = "
+SELECT newer.id FROM job JOIN job AS newer ON newer.video_id = job.video_id AND newer.id > job.id
+WHERE job.id = $1 AND newer.outcome = 'completed'
+ORDER BY newer.id DESC LIMIT 1";
+
 const REOPEN: &str = "
 UPDATE job SET outcome = NULL, ended_at = NULL, error = NULL, version = version + 1, updated_at = $1 WHERE id = $2";
 
@@ -35,6 +41,9 @@ impl Store {
         job::lock_one(&mut tx, id, version).await?;
         let before = job::state_of(&mut tx, id).await?;
         let after = rules::job::decide(before, rules::job::Command::Retry)?;
+        if let Some((newer,)) = tx.query(NEWER).bind(id).optional().await? {
+            return Err(rules::job::Refusal::Outdated(JobId(newer)).into());
+        }
         let mut jobs = stage::of_jobs(&mut tx, [id]).await?;
         let stages = jobs.entry(id).or_default();
         let mut moves = Moves::new(tx.now());

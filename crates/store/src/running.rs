@@ -2,6 +2,7 @@
 
 use crate::Store;
 use crate::error::Result;
+use crate::from_row::row;
 use rules::{JobId, TaskId, VideoId};
 use serde::Serialize;
 
@@ -19,14 +20,16 @@ pub struct Running {
     pub step: Option<String>,
 }
 
-/// How busy a worker is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema, sqlx::FromRow)]
-pub struct Load {
-    #[serde(rename = "worker")]
-    pub id: String,
-    pub status: String,
-    pub phase: String,
-    pub running: i64,
+row! {
+    /// How busy a worker is.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+    pub struct Load {
+        #[serde(rename = "worker")]
+        pub id: String,
+        pub status: String,
+        pub phase: String,
+        pub running: i64,
+    }
 }
 
 /// As many as the fleet has slots.

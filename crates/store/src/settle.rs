@@ -12,12 +12,13 @@ use crate::moves::{Moves, Words};
 use crate::outbox::{self, Message};
 use crate::plan;
 use crate::readied::Readied;
-use crate::stage::{self, StageRow, Stages};
-use crate::task::{self, Loaded};
+use crate::stage::{self, Special, StageRow, Stages};
+use crate::task::{self, Loaded, TaskRow};
 use crate::wake::Topic;
 use rules::job::Outcome;
 use rules::task::Command;
 use rules::{JobId, Millis, Priority, TaskId};
+use std::collections::HashMap;
 
 /// Found without a lock; what is still so is seen under it.
 const COMMITTED: &str = "
@@ -48,36 +49,93 @@ impl Store {
         let mut tx = self.db.write(Step::Settle).await?;
         let jobs = job::lock_free(&mut tx, found.iter().map(|id| id.job())).await?;
         let ids = found.iter().copied().filter(|id| jobs.contains_key(&id.job()));
-        let tasks = task::committed(&mut tx, ids).await?;
-        let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
-        let mut moves = Moves::new(tx.now());
-        let mut rivals = match hedge::is_possible(&stages) {
-            true => Rivals::of(&mut tx, tasks.iter().map(|(task, _)| task.id)).await?,
-            false => Rivals::default(),
-        };
-        let mut settled = 0;
-        for (mut task, result) in tasks {
-            if moves.make(&mut task, &Command::Settle, Words::default()).is_err() {
-                continue;
-            }
-            settled += 1;
-            if !rivals.wins(task.id) {
-                continue;
-            }
-            let (Some(job), Some(stages)) = (jobs.get(&task.id.job()), stages.get_mut(&task.id.job())) else {
-                continue;
-            };
-            count_settled(&mut tx, &task, result.as_deref(), job, stages).await?;
-        }
-        let is_open = |id: &JobId| jobs.get(id).is_some_and(JobRow::is_open);
-        let (mut open, closed): (Stages, Stages) = stages.into_iter().partition(|(id, _)| is_open(id));
-        stage::save(&mut tx, closed.values().flatten()).await?;
-        let ended = advance(&mut tx, &mut open, &mut moves).await?;
-        moves.save(&mut tx).await?;
-        rivals.withdraw(&mut tx, &jobs).await?;
+        let settled = settle_locked(&mut tx, &jobs, ids).await?;
         tx.commit().await?;
-        Ok(Settled { found: found.len(), settled, ended, readied: moves.readied() })
+        Ok(settled)
     }
+}
+
+/// Settles what is committed of these tasks, for who holds their jobs' locks.
+async fn settle_locked(
+    tx: &mut Tx,
+    jobs: &HashMap<JobId, JobRow>,
+    ids: impl Iterator<Item = TaskId>,
+) -> Result<Settled> {
+    let tasks = task::committed(tx, ids).await?;
+    let found = tasks.len();
+    let mut stages = stage::of_jobs(tx, jobs.keys().copied()).await?;
+    let mut moves = Moves::new(tx.now());
+    let mut rivals = match hedge::is_possible(&stages) {
+        true => Rivals::of(tx, tasks.iter().map(|(task, _)| task.id)).await?,
+        false => Rivals::default(),
+    };
+    let mut settled = 0;
+    for (mut task, result) in tasks {
+        if moves.make(&mut task, &Command::Settle, Words::default()).is_err() {
+            continue;
+        }
+        settled += 1;
+        if !rivals.wins(task.id) {
+            continue;
+        }
+        let (Some(job), Some(stages)) = (jobs.get(&task.id.job()), stages.get_mut(&task.id.job())) else {
+            continue;
+        };
+        count_settled(tx, &task, result.as_deref(), job, stages).await?;
+    }
+    let is_open = |id: &JobId| jobs.get(id).is_some_and(JobRow::is_open);
+    let (mut open, closed): (Stages, Stages) = stages.into_iter().partition(|(id, _)| is_open(id));
+    stage::save(tx, closed.values().flatten()).await?;
+    let ended = advance(tx, &mut open, &mut moves).await?;
+    moves.save(tx).await?;
+    rivals.withdraw(tx, jobs).await?;
+    Ok(Settled { found, settled, ended, readied: moves.readied() })
+}
+
+const COMMITTED_OF_JOB: &str = "
+SELECT task_id FROM execution
+WHERE task_id BETWEEN $1 AND $2 AND finished_at IS NULL AND status = 'COMMITTED'
+ORDER BY task_id";
+
+/// Settles all that is committed of one job, which is locked, and lets nothing be committed meanwhile: what is left of it
+/// is locked first.
+pub(crate) async fn settle_job(tx: &mut Tx, job: JobRow) -> Result<()> {
+    let id = JobId(job.id);
+    let (first, last) = TaskId::range(id);
+    let _left: Vec<TaskRow> = tx.query(LEFT).bind(first).bind(last).all().await?;
+    let found: Vec<(i64,)> = tx.query(COMMITTED_OF_JOB).bind(first).bind(last).all().await?;
+    if !found.is_empty() {
+        let ids = found.into_iter().map(|(id,)| TaskId(id));
+        settle_locked(tx, &HashMap::from([(id, job)]), ids).await?;
+    }
+    Ok(())
+}
+
+/// Fewer commits than these are settled by an orchestrator, with others: that costs less.
+pub(crate) const GATHERED: usize = 16;
+
+/// Settles at once those of these commits that only count, for others of their stage are open: nothing of their job moves
+/// on by them. What moves a job on is an orchestrator's, and so is a job that somebody else is busy with.
+pub(crate) async fn count(
+    tx: &mut Tx,
+    committed: impl Iterator<Item = TaskId> + Clone,
+    tasks: &mut HashMap<TaskId, Loaded>,
+    special: &HashMap<(JobId, i64), Special>,
+    moves: &mut Moves,
+) -> Result<()> {
+    let mut jobs = job::lock_free(tx, committed.clone().map(|id| id.job())).await?;
+    jobs.retain(|_, job| job.is_open());
+    let mut stages = stage::of_jobs(tx, jobs.keys().copied()).await?;
+    for id in committed {
+        let (Some(stages), Some(task)) = (stages.get_mut(&id.job()), tasks.get_mut(&id)) else { continue };
+        let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.row.stage) else { continue };
+        let is_plan = special.get(&(id.job(), stage.position)).is_some_and(|stage| stage.is_plan);
+        if stage.open > 1 && !stage.is_hedged && !is_plan {
+            moves.make(task, &Command::Settle, Words::default())?;
+            stage.open -= 1;
+        }
+    }
+    stage::save(tx, stages.values().flatten().filter(|stage| stage.has_counted())).await
 }
 
 /// What one round of settling came to.

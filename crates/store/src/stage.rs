@@ -3,6 +3,7 @@
 use crate::audit::AuditRow;
 use crate::db::Tx;
 use crate::error::Result;
+use crate::from_row::row;
 use crate::outbox::Message;
 use crate::task::{self, Busy, Loaded};
 use rules::job::Phase;
@@ -14,28 +15,30 @@ use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct StageRow {
-    pub job_id: i64,
-    pub position: i64,
-    pub name: String,
-    pub phase: String,
-    pub needs: String,
-    pub expands: Option<i64>,
-    pub lane_id: i64,
-    pub owner_id: i64,
-    pub is_optional: bool,
-    pub is_hedged: bool,
-    pub is_expanded: bool,
-    pub is_released: bool,
-    /// Its tasks are this one and those that follow it; known once it is expanded.
-    pub first_task: Option<i64>,
-    pub tasks: i64,
-    pub open: i64,
-    pub failed: i64,
-    /// As they were when loaded.
-    was_open: i64,
-    was_finished: bool,
+row! {
+    #[derive(Debug, Clone)]
+    pub(crate) struct StageRow {
+        pub job_id: i64,
+        pub position: i64,
+        pub name: String,
+        pub phase: String,
+        pub needs: String,
+        pub expands: Option<i64>,
+        pub lane_id: i64,
+        pub owner_id: i64,
+        pub is_optional: bool,
+        pub is_hedged: bool,
+        pub is_expanded: bool,
+        pub is_released: bool,
+        /// Its tasks are this one and those that follow it; known once it is expanded.
+        pub first_task: Option<i64>,
+        pub tasks: i64,
+        pub open: i64,
+        pub failed: i64,
+        /// As they were when loaded.
+        was_open: i64,
+        was_finished: bool,
+    }
 }
 
 /// All stages of some jobs, in order.
@@ -101,6 +104,7 @@ pub(crate) async fn new_tasks(tx: &mut Tx, ids: Vec<TaskId>) -> Result<Vec<Loade
 #[derive(Debug, Clone)]
 pub(crate) struct Special {
     pub is_plan: bool,
+    pub is_hedged: bool,
     effect: Option<String>,
 }
 
@@ -110,18 +114,20 @@ pub(crate) async fn special(
     jobs: impl IntoIterator<Item = JobId>,
 ) -> Result<HashMap<(JobId, i64), Special>> {
     const SPECIAL: &str = "
-SELECT s.job_id, s.position, s.is_plan, s.effect
+SELECT s.job_id, s.position, s.is_plan, s.is_hedged, s.effect
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN stage s ON s.job_id = r.id
 WHERE s.is_plan OR s.effect IS NOT NULL";
     let jobs: BTreeSet<i64> = jobs.into_iter().map(|job| job.0).collect();
-    let rows: Vec<(i64, i64, bool, Option<String>)> = tx.query(SPECIAL).ids(jobs).all().await?;
-    let keyed = |(job, position, is_plan, effect)| ((JobId(job), position), Special { is_plan, effect });
+    let rows: Vec<(i64, i64, bool, bool, Option<String>)> = tx.query(SPECIAL).ids(jobs).all().await?;
+    let keyed = |(job, position, is_plan, is_hedged, effect)| {
+        ((JobId(job), position), Special { is_plan, is_hedged, effect })
+    };
     Ok(rows.into_iter().map(keyed).collect())
 }
 
 impl Special {
-    /// What committing `task` entails outside.
+    /// What committing `task` entails outside; of two twins both are the original here, for they are one segment.
     pub fn message(&self, task: TaskId) -> Result<Option<Message>> {
         let effect: Option<Effect> = self.effect.as_deref().map(serde_json::from_str).transpose()?;
         Ok(effect.map(|effect| message(task, &effect)))
@@ -140,6 +146,10 @@ fn message(task: TaskId, effect: &Effect) -> Message {
 }
 
 impl StageRow {
+    pub fn has_counted(&self) -> bool {
+        self.open != self.was_open
+    }
+
     pub fn task_ids(&self) -> impl Iterator<Item = TaskId> + use<> {
         let first = self.first_task.unwrap_or_default();
         (first..first + self.tasks).map(TaskId)

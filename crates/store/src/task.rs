@@ -2,6 +2,7 @@
 
 use crate::db::Tx;
 use crate::error::Result;
+use crate::from_row::row;
 use rules::execution::Status;
 use rules::lease::{Lease, Terms};
 use rules::task::{Name, Next, State, Task};
@@ -9,47 +10,79 @@ use rules::{Fence, Millis, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-#[derive(Debug, Clone, sqlx::FromRow, Deserialize)]
-pub(crate) struct TaskRow {
-    pub id: i64,
-    pub stage: i64,
-    pub segment: i64,
-    pub state: String,
-    pub priority: i64,
-    pub fence: i64,
-    pub attempts: i64,
-    pub max_attempts: i64,
-    pub queued_at: Option<i64>,
-    pub due_at: Option<i64>,
-    pub failure: Option<String>,
+row! {
+    #[derive(Debug, Clone, Deserialize)]
+    pub(crate) struct TaskRow {
+        pub id: i64,
+        pub stage: i64,
+        pub segment: i64,
+        pub state: String,
+        pub priority: i64,
+        pub fence: i64,
+        pub attempts: i64,
+        pub max_attempts: i64,
+        pub queued_at: Option<i64>,
+        pub due_at: Option<i64>,
+        pub failure: Option<String>,
+    }
 }
 
-/// What the rules need of a task's current execution.
-#[derive(Debug, Clone, sqlx::FromRow, Deserialize)]
-pub(crate) struct ExecutionRow {
-    pub task_id: i64,
-    pub fence: i64,
-    pub token: i64,
-    pub worker_id: String,
-    pub status: String,
-    pub lease_expires_at: i64,
-    pub progress: i64,
-    pub progressed_at: i64,
-    pub stall_ms: Option<i64>,
-    pub deadline_at: Option<i64>,
+row! {
+    /// What the rules need of a task's current execution.
+    #[derive(Debug, Clone, Deserialize)]
+    pub(crate) struct ExecutionRow {
+        pub task_id: i64,
+        pub fence: i64,
+        pub token: i64,
+        pub worker_id: String,
+        pub status: String,
+        pub lease_expires_at: i64,
+        pub progress: i64,
+        pub progressed_at: i64,
+        pub stall_ms: Option<i64>,
+        pub deadline_at: Option<i64>,
+    }
 }
 
-/// What settling needs of a committed task.
-#[derive(sqlx::FromRow, Deserialize)]
-struct CommittedRow {
-    id: i64,
-    stage: i64,
-    segment: i64,
-    fence: i64,
-    attempts: i64,
-    max_attempts: i64,
-    token: i64,
-    result: Option<String>,
+row! {
+    /// A task beside its latest execution, if it has had one.
+    #[derive(Deserialize)]
+    struct BesideRow {
+        id: i64,
+        stage: i64,
+        segment: i64,
+        state: String,
+        priority: i64,
+        fence: i64,
+        attempts: i64,
+        max_attempts: i64,
+        queued_at: Option<i64>,
+        due_at: Option<i64>,
+        failure: Option<String>,
+        token: Option<i64>,
+        worker_id: Option<String>,
+        status: Option<String>,
+        lease_expires_at: Option<i64>,
+        progress: Option<i64>,
+        progressed_at: Option<i64>,
+        stall_ms: Option<i64>,
+        deadline_at: Option<i64>,
+    }
+}
+
+row! {
+    /// What settling needs of a committed task.
+    #[derive(Deserialize)]
+    struct CommittedRow {
+        id: i64,
+        stage: i64,
+        segment: i64,
+        fence: i64,
+        attempts: i64,
+        max_attempts: i64,
+        token: i64,
+        result: Option<String>,
+    }
 }
 
 /// A task as loaded: its row, its current execution, and what the rules make of both.
@@ -78,6 +111,15 @@ ORDER BY t.id
 FOR UPDATE OF t SKIP LOCKED";
 
 /// Takes no lock and waits for none, so it may be a join, other than [`EXECUTIONS`].
+const LOOK: &str = "
+SELECT t.id, t.stage, t.segment, t.state, t.priority, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at,
+       t.failure, e.token, e.worker_id, e.status, e.lease_expires_at, e.progress, e.progressed_at, e.stall_ms, e.deadline_at
+FROM json_to_recordset($1::json) AS r(id BIGINT)
+JOIN task t ON t.id = r.id
+LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
+ORDER BY t.id";
+
+/// Likewise.
 const COMMITTED: &str = "
 SELECT t.id, t.stage, t.segment, t.fence, t.attempts, t.max_attempts, e.token, e.result
 FROM json_to_recordset($1::json) AS r(id BIGINT)
@@ -116,6 +158,13 @@ pub(crate) async fn lock(
     let sql = if busy == Busy::Skip { LOCK_FREE } else { LOCK };
     let rows: Vec<TaskRow> = tx.query(sql).ids(ids.into_iter().map(|id| id.0)).many().await?;
     with_executions(tx, rows).await
+}
+
+/// Loads these tasks with their latest executions, for moves that change the tasks' own rows: saving those compares, and
+/// begins the transaction again if somebody was faster.
+pub(crate) async fn look(tx: &mut Tx, ids: impl IntoIterator<Item = TaskId>) -> Result<Vec<Loaded>> {
+    let rows: Vec<BesideRow> = tx.query(LOOK).ids(ids.into_iter().map(|id| id.0)).many().await?;
+    rows.into_iter().map(BesideRow::into_loaded).collect()
 }
 
 /// Loads those of these tasks that are committed and not settled, each with its result, for who holds their jobs'
@@ -163,6 +212,41 @@ impl Loaded {
             max_attempts: row.max_attempts.try_into().unwrap_or(0),
         };
         Loaded { id: TaskId(row.id), row, execution, task }
+    }
+}
+
+impl BesideRow {
+    fn into_loaded(self) -> Result<Loaded> {
+        let execution = self.execution();
+        let row = TaskRow {
+            id: self.id,
+            stage: self.stage,
+            segment: self.segment,
+            state: self.state,
+            priority: self.priority,
+            fence: self.fence,
+            attempts: self.attempts,
+            max_attempts: self.max_attempts,
+            queued_at: self.queued_at,
+            due_at: self.due_at,
+            failure: self.failure,
+        };
+        Loaded::new(row, execution)
+    }
+
+    fn execution(&self) -> Option<ExecutionRow> {
+        Some(ExecutionRow {
+            task_id: self.id,
+            fence: self.fence,
+            token: self.token?,
+            worker_id: self.worker_id.clone()?,
+            status: self.status.clone()?,
+            lease_expires_at: self.lease_expires_at?,
+            progress: self.progress?,
+            progressed_at: self.progressed_at?,
+            stall_ms: self.stall_ms,
+            deadline_at: self.deadline_at,
+        })
     }
 }
 

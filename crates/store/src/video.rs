@@ -4,6 +4,7 @@ use crate::Store;
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
+use crate::from_row::row;
 use crate::job;
 use crate::wake::Topic;
 use rules::job::Outcome;
@@ -79,13 +80,14 @@ const PURGE: [&str; 5] = [
     "DELETE FROM video WHERE id = $1",
 ];
 
-#[derive(sqlx::FromRow)]
-struct VideoRow {
-    id: i64,
-    slug: String,
-    title: String,
-    generation_id: Option<i64>,
-    deleted_at: Option<i64>,
+row! {
+    struct VideoRow {
+        id: i64,
+        slug: String,
+        title: String,
+        generation_id: Option<i64>,
+        deleted_at: Option<i64>,
+    }
 }
 
 impl Store {

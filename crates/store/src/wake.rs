@@ -78,6 +78,10 @@ impl Hints {
     fn subscribe(&self, topic: Topic) -> watch::Receiver<u64> {
         self.0[topic as usize].subscribe()
     }
+
+    fn are_any(&self, topic: Topic) -> bool {
+        *self.0[topic as usize].borrow() > 0
+    }
 }
 
 /// How often workers of this process have looked for work, and how many tasks they got.
@@ -125,6 +129,11 @@ impl Wake {
     /// Carries hints to and from other processes until dropped.
     pub async fn run(&self) {
         self.0.carrier.run(self).await;
+    }
+
+    /// Tells other processes at once of what arose here: for a program that ends before it would [`Wake::run`].
+    pub async fn send(&self) {
+        self.0.carrier.send(self).await;
     }
 
     pub(crate) fn up(&self, topic: Topic) {

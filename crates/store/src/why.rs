@@ -3,6 +3,7 @@
 use crate::Store;
 use crate::db::Tx;
 use crate::error::Result;
+use crate::from_row::row;
 use crate::{lane, queue};
 use rules::job::State;
 use rules::{JobId, Millis, TaskId};
@@ -58,16 +59,17 @@ const UNSETTLED: &str = "
 SELECT count(*), coalesce(min(committed_at), 0) FROM execution
 WHERE task_id BETWEEN $1 AND $2 AND status = 'COMMITTED'";
 
-#[derive(sqlx::FromRow)]
-struct StageRow {
-    position: i64,
-    name: String,
-    needs: String,
-    expands: Option<i64>,
-    is_expanded: bool,
-    is_released: bool,
-    tasks: i64,
-    open: i64,
+row! {
+    struct StageRow {
+        position: i64,
+        name: String,
+        needs: String,
+        expands: Option<i64>,
+        is_expanded: bool,
+        is_released: bool,
+        tasks: i64,
+        open: i64,
+    }
 }
 
 impl Store {
@@ -112,7 +114,14 @@ impl Store {
             };
             let waits = span(now - Millis(since));
             let tasks = of_stage(count, &stage);
-            reasons.push(if live.is_empty() {
+            let resting = lane::resting(tx, now - self.options.offline_after).await?;
+            reasons.push(if live.is_empty() && !resting.is_empty() {
+                format!(
+                    "{tasks} READY for {waits}, and every worker was told to take nothing new: {}. \
+                     `vodmill workers enable` lets one go on.",
+                    resting.join(", ")
+                )
+            } else if live.is_empty() {
                 format!(
                     "{tasks} READY for {waits}, and no worker is running: start one with `vodmill worker`."
                 )

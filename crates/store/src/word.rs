@@ -10,7 +10,7 @@ use crate::publish::{self, Shelf};
 use crate::stage::{self, Special};
 use crate::task::{self, Busy, Loaded};
 use crate::wake::Topic;
-use crate::{outbox, plan, video};
+use crate::{hedge, outbox, plan, settle, video};
 use rules::backoff::{Backoff, Jitter};
 use rules::task::{Command, Refusal};
 use rules::{JobId, TaskId, failure};
@@ -89,7 +89,7 @@ impl Store {
     /// Also returns whether the outside is to be told.
     async fn commit_once(&self, commits: &[Commit]) -> Result<(Vec<Answer>, bool)> {
         let mut tx = self.db.write(Step::Commit).await?;
-        let mut tasks = lock(&mut tx, commits.iter().map(|commit| commit.proof)).await?;
+        let mut tasks = look(&mut tx, commits).await?;
         let mut moves = Moves::new(tx.now());
         let special = stage::special(&mut tx, tasks.keys().map(|id| id.job())).await?;
         let shelf = Shelf::of(&mut tx, commits).await?;
@@ -105,6 +105,10 @@ impl Store {
                 accepted.push(commit);
             }
             answers.push(answer);
+        }
+        if accepted.len() >= settle::GATHERED {
+            let counting = accepted.iter().map(|commit| commit.proof.task);
+            settle::count(&mut tx, counting, &mut tasks, &special, &mut moves).await?;
         }
         moves.save(&mut tx).await?;
         let has_effects = publish(&mut tx, &accepted, &tasks, &special).await?;
@@ -168,11 +172,28 @@ fn count_refused(word: &'static str, answers: &[Answer]) {
 }
 
 async fn lock(tx: &mut Tx, proofs: impl Iterator<Item = Proof>) -> Result<HashMap<TaskId, Loaded>> {
+    let loaded = task::lock(tx, tasks_of(proofs), Busy::Wait).await?;
+    Ok(by_id(loaded))
+}
+
+/// A commit changes its task's row, so a lock before it is not needed; but videos are locked after tasks.
+async fn look(tx: &mut Tx, commits: &[Commit]) -> Result<HashMap<TaskId, Loaded>> {
+    let proofs = commits.iter().map(|commit| commit.proof);
+    if commits.iter().any(|commit| commit.publication.is_some() || commit.arrival.is_some()) {
+        return lock(tx, proofs).await;
+    }
+    Ok(by_id(task::look(tx, tasks_of(proofs)).await?))
+}
+
+fn tasks_of(proofs: impl Iterator<Item = Proof>) -> Vec<TaskId> {
     let mut ids: Vec<TaskId> = proofs.map(|proof| proof.task).collect();
     ids.sort();
     ids.dedup();
-    let loaded = task::lock(tx, ids, Busy::Wait).await?;
-    Ok(loaded.into_iter().map(|loaded| (loaded.id, loaded)).collect())
+    ids
+}
+
+fn by_id(loaded: Vec<Loaded>) -> HashMap<TaskId, Loaded> {
+    loaded.into_iter().map(|loaded| (loaded.id, loaded)).collect()
 }
 
 fn answer(
@@ -228,8 +249,9 @@ async fn publish(
         let id = commit.proof.task;
         steps.extend(commit.steps.iter().map(|step| (commit.proof, step)));
         let stage = tasks.get(&id).and_then(|task| special.get(&(id.job(), task.row.stage)));
-        if let Some(message) = stage.map(|stage| stage.message(id)).transpose()?.flatten() {
-            messages.push(message);
+        if let Some(stage) = stage {
+            let segment = if stage.is_hedged { hedge::original(tx, id).await? } else { id };
+            messages.extend(stage.message(segment)?);
         }
         if let Some(publication) = &commit.publication {
             publish::generation(tx, id, publication).await?;

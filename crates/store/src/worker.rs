@@ -5,6 +5,7 @@ use crate::alert::{self, Alert, Kind};
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
+use crate::from_row::row;
 use crate::wake::Topic;
 use rules::worker::{Command, Status, Worker};
 use rules::{Millis, WorkerId};
@@ -43,27 +44,53 @@ DELETE FROM worker WHERE id IN (
 
 const LIST: &str = "
 SELECT id, name, kind, hostname, version, status, phase, capabilities, slots, running, done, failed, registered_at,
-       last_heartbeat
+       last_heartbeat, load, metadata
 FROM worker WHERE ($1 OR status <> 'offline')
 ORDER BY registered_at DESC, id LIMIT 1000";
 
-/// A worker as people see it.
-#[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize, sqlx::FromRow)]
-pub struct View {
-    pub id: String,
-    pub name: String,
-    pub kind: String,
-    pub hostname: String,
-    pub version: String,
-    pub status: String,
-    pub phase: String,
-    pub capabilities: String,
-    pub slots: i64,
-    pub running: i64,
-    pub done: i64,
-    pub failed: i64,
-    pub registered_at: i64,
-    pub last_heartbeat: Option<i64>,
+row! {
+    /// A worker as people see it.
+    #[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
+    pub struct View {
+        pub id: String,
+        pub name: String,
+        pub kind: String,
+        pub hostname: String,
+        pub version: String,
+        pub status: String,
+        pub phase: String,
+        pub capabilities: String,
+        pub slots: i64,
+        pub running: i64,
+        pub done: i64,
+        pub failed: i64,
+        pub registered_at: i64,
+        pub last_heartbeat: Option<i64>,
+        /// How busy its machine is, where it has told.
+        #[serde(default, with = "json_text")]
+        #[schema(value_type = Option<Object>)]
+        pub load: Option<String>,
+        /// What it told of its machine when it came: system, processors and the like.
+        #[serde(default, with = "json_text")]
+        #[schema(value_type = serde_json::Value)]
+        pub metadata: Option<String>,
+    }
+}
+
+/// JSON that is kept as text is shown as JSON.
+mod json_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_json::Value;
+
+    pub fn serialize<S: Serializer>(text: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+        let value: Option<Value> = text.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        value.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+        let value: Option<Value> = Option::deserialize(from)?;
+        Ok(value.map(|value| value.to_string()))
+    }
 }
 
 /// What stands behind the key of a remote worker.

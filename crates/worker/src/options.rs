@@ -36,6 +36,9 @@ pub struct Options {
     pub answer_timeout: Duration,
     /// How long a draining worker goes on with what it has before it gives it back. Default: 5 min.
     pub drain_deadline: Duration,
+    /// A worker that its desk asks to drain ends, unless this is set: then it stays, taking nothing, until it is enabled. For a
+    /// process that goes on without its worker, and could not start another. Default: not set.
+    pub outlives_drain: bool,
     /// Makes [`run`](crate::run()) return when there is nothing left to do. Default: none, it waits for ever.
     pub exit_when_idle: Option<IsOver>,
     /// Where executions get their working directories. Must be on this machine; its workers share it.
@@ -57,6 +60,7 @@ impl Options {
             error_wait_max: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(30),
             drain_deadline: Duration::from_secs(300),
+            outlives_drain: false,
             exit_when_idle: None,
             folder: folder.into(),
         }

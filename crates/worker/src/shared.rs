@@ -130,6 +130,9 @@ impl<D: Desk> Shared<D> {
         }
         match status {
             Status::Disabled => warn!("disabled: taking nothing new"),
+            Status::Draining if self.options.outlives_drain => {
+                info!("asked to drain by the desk: taking nothing new until enabled");
+            }
             Status::Draining if !self.shutdown.is_draining() => {
                 info!("asked to drain by the desk");
                 self.shutdown.drain();
@@ -142,8 +145,9 @@ impl<D: Desk> Shared<D> {
     pub async fn admit(&self, wanted: u32) -> Result<u32, Shortage> {
         let running = self.roster.running();
         let count = |running: usize| u32::try_from(running).unwrap_or(u32::MAX);
-        // Of the kinds of work there are, only this one encodes pictures.
-        let encoding = running.iter().filter(|running| running.job.kind == "encode").count();
+        // Of the kinds of work there are, only these encode pictures.
+        let is_picture = |kind: &str| matches!(kind, "encode" | "encode_optional");
+        let encoding = running.iter().filter(|running| is_picture(&running.job.kind)).count();
         let encoding = if self.hello.capabilities.has_gpu() { count(encoding) } else { 0 };
         let at_work = AtWork { running: count(running.len()), encoding };
         let (admission, folder) = (self.options.admission.clone(), self.options.folder.clone());

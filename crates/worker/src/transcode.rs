@@ -6,6 +6,7 @@
 //! | `probe` | what the file is |
 //! | `plan` | everything that follows from that, and the pieces of the stages below |
 //! | `encode` | segments of one chunk, in all rungs of a codec |
+//! | `encode_optional` | segments of one chunk, in a rung that the stream is shown without where it fails |
 //! | `audio`, `subtitles`, `thumbnails` | a track each, whole; the small pictures |
 //! | `package` | the complete generation, proved by the gate |
 //! | `measure` | how near a rung comes to the source, where that was asked for |
@@ -61,6 +62,7 @@ impl Handlers {
         self.with(Stage { kind: "probe", tools: tools.clone(), run: probe::run })
             .with(Stage { kind: "plan", tools: tools.clone(), run: plan::run })
             .with(Stage { kind: "encode", tools: tools.clone(), run: encode::run })
+            .with(Stage { kind: "encode_optional", tools: tools.clone(), run: encode::run })
             .with(Stage { kind: "audio", tools: tools.clone(), run: audio::run })
             .with(Stage { kind: "subtitles", tools: tools.clone(), run: subtitles::run })
             .with(Stage { kind: "thumbnails", tools: tools.clone(), run: thumbnails::run })
@@ -124,6 +126,15 @@ impl Work<'_> {
     fn results<T: DeserializeOwned>(&self, stage: &str) -> Result<Vec<T>, Failed> {
         let results = self.job.results.get(stage).ok_or_else(|| missing(stage))?;
         results.iter().filter(|result| !result.is_null()).map(|result| self.parse(result, stage)).collect()
+    }
+
+    /// As [`Work::results`], of a stage that only some jobs have.
+    fn results_if_any<T: DeserializeOwned>(&self, stage: &str) -> Result<Vec<T>, Failed> {
+        if self.job.results.contains_key(stage) {
+            self.results(stage)
+        } else {
+            Ok(Vec::new())
+        }
     }
 
     fn parse<T: DeserializeOwned>(&self, value: &Value, what: &str) -> Result<T, Failed> {

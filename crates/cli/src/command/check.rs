@@ -1,7 +1,7 @@
 use crate::settings::{Settings, Usage};
 use crate::{Done, output};
 use anyhow::Context;
-use media::check::{Check, Decode, Error, Expect, Level, Measures, Outcome, Verdict};
+use media::check::{Check, Decode, Error, Level, Measures, Outcome, Verdict};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use worker::process::{self, Progress};
 ///
 /// Reads every playlist and segment, compares what is promised with what is there (files, times, key frames, codecs,
 /// bitrates), and decodes the first and the last segment of each rendition with ffmpeg. The stream may be anybody's:
-/// fragmented MP4 or MPEG-TS, sound apart or muxed. Nothing outside of its folder is read, and nothing is written to it.
+/// fragmented MP4 or MPEG-TS, sound apart or muxed; one made by vodmill is also held to the hashes it was published with.
+/// Nothing outside of its folder is read, and nothing is written to it.
 ///
 /// Errors are broken rules that players may fail on; warnings are advice. Each finding ends with the name of its rule.
 /// Exits with 0 when there is no error, 1 when there is, 2 when there is no stream at PATH.
@@ -49,7 +50,7 @@ async fn verdict(path: &Path) -> anyhow::Result<Verdict> {
     let scratch = tempfile::tempdir().context("making a folder for segments to decode")?;
     let (path, folder) = (path.to_owned(), scratch.path().to_owned());
     let prepared = tokio::task::spawn_blocking(move || {
-        let check = Check::open(&path, &Expect::default()).map_err(usage)?;
+        let check = Check::open_any(&path).map_err(usage)?;
         let decodes = check.decodes(&folder).context("copying segments to decode")?;
         anyhow::Ok((check, decodes))
     });

@@ -42,6 +42,8 @@ pub enum Command {
     Why(Target),
     /// Its tasks
     Tasks(Target),
+    /// The qualities of its stream, how far each is, and why one failed
+    Qualities(Target),
     /// Its executions: every attempt, with worker, outcome and cost
     Executions(Target),
     /// The commands its executions ran, with exit codes and the end of their output
@@ -63,6 +65,7 @@ impl Command {
             Command::Show(target) => show(&office, target).await?,
             Command::Why(target) => why(&office, target).await?,
             Command::Tasks(target) => tasks(&office, target).await?,
+            Command::Qualities(target) => qualities(&office, target).await?,
             Command::Executions(target) => executions(&office, target).await?,
             Command::Steps(target) => steps(&office, target).await?,
             Command::Logs(asked) => return asked.run(&office).await,
@@ -154,6 +157,19 @@ async fn tasks(office: &Office, target: Target) -> anyhow::Result<()> {
             ]
         },
     )
+}
+
+async fn qualities(office: &Office, target: Target) -> anyhow::Result<()> {
+    let qualities = office.qualities(target.job).await?;
+    output::listing(target.json, &qualities, ["quality", "state", "pieces", "done", "reason"], |quality| {
+        [
+            quality.name.clone(),
+            quality.state.clone(),
+            format!("{}/{}", quality.done, quality.total),
+            format!("{} %", quality.percent),
+            or_dash(quality.reason.clone()),
+        ]
+    })
 }
 
 async fn executions(office: &Office, target: Target) -> anyhow::Result<()> {

@@ -1,15 +1,16 @@
-use super::transcode::Choices;
-use super::transcode::clock;
-use crate::settings::{Settings, Usage};
+use super::transcode::{Choices, clock, find_encoders, source};
+use crate::settings::Settings;
 use crate::{Done, output};
 use media::command;
+use media::encoder::Family;
 use media::plan::{Plan, make};
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use worker::Failed;
-use worker::process::{self, Exit, Progress};
+use worker::process::{self, Exit, Guard, Progress};
 
 /// Show what would be made of a video file
 ///
@@ -31,13 +32,17 @@ pub struct Args {
     json: bool,
 }
 
+/// As long as a job's own look at a file may be silent.
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
+
 impl Args {
     pub async fn run(self, _: &Settings) -> anyhow::Result<Done> {
         let mut chosen = self.choices.settings()?;
+        if chosen.encoder == Family::Auto {
+            find_encoders(&mut chosen, &Guard::default()).await?;
+        }
         chosen.parallel = self.slots.unwrap_or_else(super::worker::processors).get();
-        let path =
-            self.file.canonicalize().map_err(|error| Usage(format!("{}: {error}", self.file.display())))?;
-        let input = path.to_string_lossy().into_owned();
+        let input = source(&self.file)?.to_string_lossy().into_owned();
         let source = worker::transcode::look(&input, |_, argv| run(argv)).await?;
         let plan = make(source, chosen);
         if self.as_ffmpeg {
@@ -54,6 +59,7 @@ impl Args {
 async fn run(argv: Vec<String>) -> Result<Exit, Failed> {
     let mut command = process::Command::new(argv, ".");
     command.output_limit = 1 << 30;
+    command.stall = Some(PATIENCE);
     let ended = process::run(&command, &Progress::default(), CancellationToken::new()).await;
     ended.map_err(|error| Failed::transient(error.to_string()))
 }
@@ -87,11 +93,11 @@ fn lines(plan: &Plan) -> Vec<String> {
         let seconds = |frames: u64| frames as f64 / picture.manner.rate.to_f64();
         let longest = picture.chunks.iter().map(|chunk| chunk.frames()).max().unwrap_or(0);
         lines.push(format!(
-            "chunks      {} of at most {:.1} s, segments of {:.3} s, {} thread(s) for each encoder",
+            "chunks      {} of at most {:.1} s, segments of {:.3} s, {} thread(s) for each encoder of the last",
             picture.chunks.len(),
             seconds(longest),
             seconds(picture.segment_frames.into()),
-            picture.manner.threads
+            picture.chunks.last().map_or(1, |chunk| chunk.threads)
         ));
     }
     for track in &plan.audio {

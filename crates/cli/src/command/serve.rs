@@ -30,6 +30,9 @@ pub struct Args {
     /// How long it goes on with what it has after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
     drain_seconds: f64,
+    /// The most memory one encoder may use, in megabytes. Default: no limit
+    #[arg(long, value_name = "MB", env = "VODMILL_ENCODER_MEMORY_MB")]
+    encoder_memory: Option<u64>,
 }
 
 /// How long a bucket may take to be found at the start.
@@ -63,7 +66,8 @@ impl Args {
         let closing = CancellationToken::new();
         let serving = tokio::spawn(server::run(app, listener, closing.clone()));
         let options = self.options(&data, &store).await?;
-        let worked = worker::run(store.desk(), handlers(&data), options, shutdown.clone()).await;
+        let worked =
+            worker::run(store.desk(), handlers(&data, self.encoder_memory), options, shutdown.clone()).await;
         if worked.is_err() {
             shutdown.drain();
         }
@@ -81,6 +85,7 @@ impl Args {
     async fn options(&self, data: &Data, store: &Store) -> anyhow::Result<Options> {
         let mut options = Options::new(data.work());
         options.name = "server".into();
+        options.outlives_drain = true;
         options.slots = match self.slots {
             // Packaging and publishing need the server's own disk, and little else.
             Some(0) => std::num::NonZeroU32::MIN,
@@ -152,11 +157,12 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
     Ok(admin)
 }
 
-fn handlers(data: &Data) -> Handlers {
-    let tools = match data.bucket() {
+fn handlers(data: &Data, encoder_memory: Option<u64>) -> Handlers {
+    let mut tools = match data.bucket() {
         Some(bucket) => Tools::new(bucket.clone()),
         None => Tools::new(data.parts()),
     };
+    tools.limits = super::worker::encoder_limits(encoder_memory);
     Handlers::default().with_transcoding(&tools)
 }
 

@@ -7,14 +7,14 @@ mod report;
 mod space;
 mod summary;
 
-pub use choices::Choices;
+pub use choices::{Choices, find_encoders};
 pub use display::clock;
 
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, output};
 use anyhow::Context;
 use display::{Display, Found};
-use folder::Folder;
+use folder::{Care, Folder};
 use report::Report;
 use rules::JobId;
 use rules::job::State;
@@ -71,7 +71,7 @@ impl Args {
             .map_err(|error| Usage(format!("--stall-seconds: {error}")))?;
         let folder = Folder::open(&self.output)?;
         let tools = self.tools(&folder);
-        self.choices.find_encoders(&mut chosen, &tools).await?;
+        find_encoders(&mut chosen, &tools.guard).await?;
 
         let store = folder.store(settings).await?;
         let order = folder.order(&store, &source, chosen.clone(), stall).await?;
@@ -123,15 +123,19 @@ impl Args {
 
     fn tools(&self, folder: &Folder) -> Tools {
         let mut tools = Tools::new(folder.parts());
-        tools.limits.memory_bytes = self.encoder_memory.map(|megabytes| megabytes.saturating_mul(1 << 20));
+        tools.limits = super::worker::encoder_limits(self.encoder_memory);
         tools
     }
 }
 
-fn source(file: &Path) -> anyhow::Result<PathBuf> {
+/// Where the file is. One that would have to be read to its end to be looked at, such as a pipe, is none.
+pub fn source(file: &Path) -> anyhow::Result<PathBuf> {
     let is_there = file.metadata().map_err(|error| Usage(format!("{}: {error}", file.display())))?;
     if is_there.is_dir() {
         return Err(Usage(format!("{} is a folder; name a video file", file.display())).into());
+    }
+    if !is_there.is_file() {
+        return Err(Usage(format!("{} is not a regular file; name a video file", file.display())).into());
     }
     Ok(file.canonicalize()?)
 }
@@ -139,6 +143,8 @@ fn source(file: &Path) -> anyhow::Result<PathBuf> {
 /// The job for this order: the one that was begun before, if it can go on.
 async fn submit(store: &Store, folder: &Folder, order: &Order) -> anyhow::Result<(JobId, Found)> {
     store.bury_all_workers().await?;
+    // What failed for good and was not judged: a run that was ended then left it so, and this one is to try again.
+    store.judge(&store.due(i64::MAX).await?.verdicts).await?;
     let spec = worker::transcode::spec(order)?;
     for round in 0.. {
         let key = Some(format!("{}/{round}", order.generation));
@@ -154,7 +160,7 @@ async fn submit(store: &Store, folder: &Folder, order: &Order) -> anyhow::Result
             // Somebody has removed what it made.
             State::Completed if !folder.has(&published(store, id).await?) => continue,
             State::Completed => {}
-            _ if !folder.has_parts(store, id, &order.generation).await? => continue,
+            state if !folder.has_parts(store, id, &order.generation, care(state)).await? => continue,
             State::Failed => store.retry_job(id, None).await?,
             _ => {}
         }
@@ -167,6 +173,11 @@ async fn submit(store: &Store, folder: &Folder, order: &Order) -> anyhow::Result
         return Ok((id, found));
     }
     anyhow::bail!("no job could be begun for {}", order.source)
+}
+
+/// A job may have failed because of what it was to go on with.
+fn care(state: State) -> Care {
+    if state == State::Failed { Care::Hashes } else { Care::Sizes }
 }
 
 async fn published(store: &Store, job: JobId) -> anyhow::Result<Published> {

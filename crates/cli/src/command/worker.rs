@@ -10,6 +10,7 @@ use std::time::Duration;
 use store::Store;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use worker::process::Limits;
 use worker::{Admission, Handlers, IsOver, Options, Shutdown};
 
 /// Run a worker
@@ -150,6 +151,11 @@ impl Args {
         options.leads = Some(beside.orchestrates(&store));
         Ok((token, tokio::spawn(orchestrator::run(store, options, ending))))
     }
+}
+
+/// For each ffmpeg, of so many megabytes.
+pub fn encoder_limits(memory: Option<u64>) -> Limits {
+    Limits { memory_bytes: memory.map(|megabytes| megabytes.saturating_mul(1 << 20)), ..Limits::default() }
 }
 
 pub fn processors() -> NonZeroU32 {

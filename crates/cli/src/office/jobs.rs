@@ -4,6 +4,7 @@ use super::server::with_json;
 use super::{Office, Result};
 use ::server::Page;
 use ::server::api::jobs::{JobDetail, SubmittedJob};
+use ::server::api::qualities::{self, Quality};
 use reqwest::Method;
 use rules::JobId;
 use serde::de::DeserializeOwned;
@@ -57,6 +58,14 @@ impl Office {
     listing!(steps, steps_of_job, StepView);
     listing!(audit, audit_of_job, AuditView);
 
+    /// How far each quality of its stream is.
+    pub async fn qualities(&self, job: JobId) -> Result<Vec<Quality>> {
+        match self {
+            Office::Database(here) => Ok(qualities::of_job(&here.store, job).await?),
+            Office::Server(_) => self.below(job, "qualities").await,
+        }
+    }
+
     /// Lines of its log, oldest first.
     pub async fn logs(&self, job: JobId, filter: &log::Filter) -> Result<Vec<LogView>> {
         match self {
@@ -86,6 +95,7 @@ impl Office {
         match self {
             Office::Database(here) => {
                 here.store.cancel(job, None).await?;
+                here.tell().await;
                 Ok(here.store.job(job).await?)
             }
             Office::Server(there) => Ok(there.post(["jobs", &job.to_string(), "cancel"], &json!({})).await?),
@@ -96,6 +106,7 @@ impl Office {
         match self {
             Office::Database(here) => {
                 here.store.retry_job(job, None).await?;
+                here.tell().await;
                 Ok(here.store.job(job).await?)
             }
             Office::Server(there) => Ok(there.post(["jobs", &job.to_string(), "retry"], &json!({})).await?),
@@ -104,7 +115,11 @@ impl Office {
 
     pub async fn submit(&self, new: &NewJob) -> Result<Submitted> {
         let there = match self {
-            Office::Database(here) => return Ok(here.store.submit(new).await?),
+            Office::Database(here) => {
+                let submitted = here.store.submit(new).await?;
+                here.tell().await;
+                return Ok(submitted);
+            }
             Office::Server(there) => there,
         };
         let mut request = with_json(there.request(Method::POST, ["jobs"]), &new.spec)?;

@@ -10,7 +10,7 @@ try {
   const page = await browser.newPage();
   await page.goto(url);
   await page.evaluate(() => document.querySelector("video").play());
-  await page.waitForFunction(() => document.querySelector("video").currentTime > 2, null, { timeout: 60_000 });
+  await page.waitForFunction(() => document.querySelector("video").currentTime > 2, null, { timeout: 300_000 });
   const shown = await page.evaluate(() => document.querySelector("video").getVideoPlaybackQuality().totalVideoFrames);
   if (shown < 25) throw new Error(`only ${shown} frames were shown`);
 } finally {

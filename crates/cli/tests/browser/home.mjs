@@ -22,7 +22,7 @@ try {
   await page.waitForSelector("#all:not([hidden])");
   await page.setInputFiles("#file", file);
   await page.click("#add button");
-  await page.waitForSelector("#videos .ready", { timeout: 60_000 });
+  await page.waitForSelector("#videos .ready", { timeout: 300_000 });
   await page.reload();
   await page.waitForSelector("#videos .ready");
   if ((await page.locator("#workers tr").count()) < 1) throw new Error("no worker is shown");

@@ -13,6 +13,7 @@ pub(super) struct Lenient;
 
 impl HttpConnector for Lenient {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        outbound::choose_tls();
         Ok(HttpClient::new(Service(ReqwestConnector::default().connect(options)?)))
     }
 }

@@ -5,7 +5,7 @@ use super::folder::{Astray, Folder};
 use super::part::Kind;
 use super::rendition::Rendition;
 use super::rule;
-use crate::manifest::Artifact;
+use crate::manifest::{Artifact, Presentation};
 use std::collections::{BTreeMap, HashSet};
 
 /// More files than any stream of ours has.
@@ -20,9 +20,34 @@ pub struct Expect {
     pub duration: Option<f64>,
     /// All files, relative to the folder. Empty: not known.
     pub artifacts: Vec<Artifact>,
+    /// There are other files besides: not all are known.
+    pub has_others: bool,
 }
 
+/// More than the record of any stream of ours takes.
+const MAX_RECORD: u64 = 256 << 20;
+
 impl Expect {
+    /// What a generation of ours keeps a record of: its segments, with their hashes. Of others' streams, nothing.
+    pub(super) fn recorded(folder: &Folder, playlist: &str) -> Self {
+        let text = folder.read(playlist, super::playlist::MAX_BYTES).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        // A generation stands beside the playlist that leads to it, or is the folder itself.
+        let uris = text.lines().filter(|line| !line.starts_with('#'));
+        let places = uris.filter_map(|uri| uri.split_once('/')).map(|(place, _)| format!("{place}/"));
+        let read = |place: String| {
+            let name = folder.resolve("", &format!("{place}{}", Presentation::FILE)).ok()?;
+            let record: Presentation = serde_json::from_slice(&folder.read(&name, MAX_RECORD).ok()?).ok()?;
+            let at = |file: &Artifact| Artifact { path: format!("{place}{}", file.path), ..file.clone() };
+            Some(Expect {
+                artifacts: record.files().map(at).collect(),
+                has_others: true,
+                ..Expect::default()
+            })
+        };
+        std::iter::once(String::new()).chain(places.take(1)).find_map(read).unwrap_or_default()
+    }
+
     pub(super) fn is_own(&self) -> bool {
         !self.artifacts.is_empty() || !self.frames.is_empty()
     }
@@ -31,7 +56,7 @@ impl Expect {
     pub(super) fn files(&self, folder: &Folder, findings: &mut Findings) -> u64 {
         let proved = self.artifacts.iter().filter(|artifact| is_proved(artifact, folder, findings)).count();
         let listed: HashSet<_> = self.artifacts.iter().map(|artifact| artifact.path.as_str()).collect();
-        let present = if listed.is_empty() {
+        let present = if listed.is_empty() || self.has_others {
             Vec::new()
         } else {
             folder.names(MAX_FILES).unwrap_or_default()

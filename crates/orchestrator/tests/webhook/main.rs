@@ -7,7 +7,7 @@ mod scene;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use receiver::Receiver;
 use scene::{SECRET, Scene, in_time};
 use sha2::Sha256;

@@ -127,6 +127,9 @@ fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
     (!is_right || !is_failure_told).then_some(Breach::Miscounted)
 }
 
+/// What a cancel's settling released, the cancel withdraws.
+const RELEASED_IN_VAIN: [&str; 2] = ["advance", "withdraw"];
+
 /// Each task that differs must have one event — or two, where the first says that it has begun — and a task
 /// that is new must come from a plan settled just now.
 fn unexplained(
@@ -138,7 +141,8 @@ fn unexplained(
 ) -> Option<Breach> {
     let is_explained = |(at, row): (At, &TaskRow)| {
         let told = events.iter().filter(|(of, _)| *of == at).map(|(_, event)| event.command);
-        let told = told.skip_while(|command| *command == "start").count();
+        let told: Vec<&str> = told.skip_while(|command| *command == "start").collect();
+        let told = if told == RELEASED_IN_VAIN { 0 } else { told.len() };
         match before.jobs[at.job].stages[at.stage].tasks.get(at.task) {
             None => is_new(row, told) && is_expanded_now(config, events, at),
             // Time and death change no state: only how old a lease is, and whether its owner lives.

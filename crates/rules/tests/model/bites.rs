@@ -6,7 +6,7 @@ use crate::config::{Config, Faults, job, stage};
 use crate::configs::{one_task, optional_stage, plan_beside_work};
 use crate::flaw::Flaw;
 use crate::mill::shortest_trace;
-use crate::properties::{ATTEMPTS, FM_001, IN_ORDER, LIVE_COMMIT, ONE_COMMIT, RECOVERY};
+use crate::properties::{ATTEMPTS, CANCELLED_TOO_LATE, FM_001, IN_ORDER, LIVE_COMMIT, ONE_COMMIT, RECOVERY};
 use crate::reverse::{self, CAN_END};
 use crate::world::Word;
 use rules::job::Phase::{Planning, Processing};
@@ -143,4 +143,14 @@ fn a_plan_that_is_given_up_hangs_its_job() {
 
     assert_eq!(broken, CAN_END);
     assert_eq!(trace.len(), 4);
+}
+
+#[test]
+fn a_cancel_that_does_not_settle_first_takes_back_what_is_committed() {
+    let config = Config { faults: Faults { person: true, ..FAIR_WEATHER }, ..one_task() };
+
+    let trace = trace(config, Flaw::CancelsUnsettled, CANCELLED_TOO_LATE);
+
+    assert_eq!(trace.len(), 5);
+    assert_eq!(trace[4], Action::Cancel { job: 0 });
 }

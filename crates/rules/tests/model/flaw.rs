@@ -16,6 +16,8 @@ pub enum Flaw {
     NeverRecovers,
     /// A commit that is settled after its job has closed sets nothing in motion.
     ForgetsToExpand,
+    /// A cancel doesn't look for what is committed and not settled yet.
+    CancelsUnsettled,
     /// A person's retry passes over all optional work that failed, also what was never given up.
     PassesOverOptionalWork,
     /// A person's retry also reopens the optional work that later stages have done without.

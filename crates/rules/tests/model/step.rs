@@ -5,8 +5,9 @@ use crate::config::Config;
 use crate::flaw::Flaw;
 use crate::names::fresh_token;
 use crate::transaction::Transaction;
-use crate::world::{At, Claim, Letter, NOW, Process, Step, TICK, Word, World, worker_id};
+use crate::world::{At, Claim, Letter, NOW, Process, Step, TICK, TaskRow, Word, World, worker_id};
 use rules::backoff::{Backoff, Jitter};
+use rules::execution::Status;
 use rules::lease::Terms;
 use rules::task::{Command, Name, Refusal};
 use rules::worker;
@@ -20,7 +21,7 @@ pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World
         Action::Duty { at, duty } => {
             carry_out(config, &mut tx, at, duty).ok()?;
         }
-        Action::Cancel { job } => tx.world.jobs[job].is_cancelled = true,
+        Action::Cancel { job } => cancel(config, &mut tx, job),
         Action::Rerun { job } => rerun(config, &mut tx, job),
         Action::Claim { process, at, is_heard } => claim(config, &mut tx, process, at, is_heard).ok()?,
         Action::Say { process, word } => say(&mut tx.world, process, word),
@@ -86,6 +87,20 @@ fn settle(config: &Config, tx: &mut Transaction, at: At) -> Result<(), Refusal> 
         }
     }
     Ok(())
+}
+
+/// What is committed is settled first: a job of which that was the last has completed, and is not cancelled.
+fn cancel(config: &Config, tx: &mut Transaction, job: usize) {
+    let is_committed = |row: &TaskRow| row.task.state.execution() == Some(Status::Committed);
+    let tasks = tx.world.jobs[job].tasks(job).filter(|(_, row)| is_committed(row));
+    let committed: Vec<At> = tasks.map(|(at, _)| at).collect();
+    if !committed.is_empty() && !matches!(config.flaw, Flaw::CancelsUnsettled) {
+        for at in committed {
+            settle(config, tx, at).expect("a commit can be settled");
+        }
+        advance(config, tx, job);
+    }
+    tx.world.jobs[job].is_cancelled = !tx.world.jobs[job].state(&config.jobs[job]).is_final();
 }
 
 /// What failed begins anew, and what was withdrawn is released again. An optional stage that was finished

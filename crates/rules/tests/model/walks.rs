@@ -1,9 +1,7 @@
 //! Every reachable world of each configuration: nothing that must hold is broken, and every job can still
 //! end.
 
-use crate::action::Action;
 use crate::config::{Config, Faults};
-use crate::properties::CANCELLED_TOO_LATE;
 use crate::{configs, mill, reverse};
 use std::io::Write;
 
@@ -73,17 +71,6 @@ fn a_hung_encoder_loses_its_lease_however_lively_its_worker() {
 #[test]
 fn workers_that_fall_silent_or_are_switched_off_take_nothing_with_them() {
     holds(configs::fleet(), 50_000);
-}
-
-/// The promise is kept (what is published is committed, and stays), but such a job is shown as cancelled.
-#[test]
-fn a_cancel_may_come_between_the_last_commit_and_its_settling() {
-    let config = Config { faults: Faults { person: true, ..Faults::NONE }, ..configs::one_task() };
-
-    let way = mill::shortest_trace(config, CANCELLED_TOO_LATE).expect("a cancel may strike at any time");
-
-    assert_eq!(way.len(), 5);
-    assert_eq!(way[4], Action::Cancel { job: 0 });
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::auth::Admin;
 use crate::body::{Json, Path, Query};
 use crate::problem::{Error, Result};
 use axum::extract::State;
+use axum::extract::rejection::StringRejection;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use store::caption::Caption;
@@ -38,8 +39,9 @@ async fn attach(
     State(app): State<App>,
     Path((id, language)): Path<(String, String)>,
     Query(query): Query<CaptionQuery>,
-    text: String,
+    text: Result<String, StringRejection>,
 ) -> Result<Json<Vec<Caption>>> {
+    let text = text?;
     if !is_language(&language) {
         return Err(Error::unprocessable(
             "bad_language",

@@ -20,11 +20,21 @@ use futures_util::StreamExt;
 use rules::Millis;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 use store::upload::Upload;
 use tokio::io::AsyncWriteExt;
 use uuid::Uuid;
 
 const VERSION: &str = "1.0.0";
+
+/// The version of tus that is spoken.
+#[derive(utoipa::ToSchema)]
+#[allow(dead_code)]
+pub(crate) enum Version {
+    #[schema(rename = "1.0.0")]
+    One,
+}
+
 const RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const LENGTH: HeaderName = HeaderName::from_static("upload-length");
@@ -57,7 +67,10 @@ async fn speak(request: Request, next: Next) -> axum::response::Response {
     response
 }
 
-async fn abilities(State(app): State<App>) -> Result<Response<Body>> {
+/// What of tus 1.0 is spoken here
+#[utoipa::path(options, path = "/api/uploads", tag = "uploads", responses((status = 204, headers(
+    ("Tus-Version" = String), ("Tus-Extension" = String), ("Tus-Max-Size" = u64)))))]
+pub(crate) async fn abilities(State(app): State<App>) -> Result<Response<Body>> {
     answer(
         StatusCode::NO_CONTENT,
         &[
@@ -69,22 +82,32 @@ async fn abilities(State(app): State<App>) -> Result<Response<Body>> {
     )
 }
 
-async fn create(_: Admin, State(app): State<App>, headers: HeaderMap) -> Result<Response<Body>> {
+/// Begin an upload that can be resumed, by tus 1.0
+///
+/// `Upload-Metadata` says what `POST /api/videos` has in its query: `filename`, `slug`, `title` and so on. Any tus client
+/// goes on from here.
+#[utoipa::path(post, path = "/api/uploads", tag = "uploads", security(("admin" = [])),
+    params(("Tus-Resumable" = Version, Header), ("Upload-Length" = u64, Header, description = "Of the whole file"),
+        ("Upload-Metadata" = Option<String>, Header, description = "Names, and values in base64")),
+    responses((status = 201, description = "It has begun", headers(("Location" = String), ("Upload-Offset" = u64),
+        ("Upload-Expires" = String))),
+        (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn create(_: Admin, State(app): State<App>, headers: HeaderMap) -> Result<Response<Body>> {
     let length = number(&headers, &LENGTH)?;
     if length > app.options.max_upload_bytes {
         return Err(too_large(app.options.max_upload_bytes));
     }
+    // It would never get the piece with which it becomes a video.
+    if length == 0 {
+        return Err(Error::unprocessable("empty", "the file is empty"));
+    }
     let metadata =
         metadata(headers.get("upload-metadata").and_then(|it| it.to_str().ok()).unwrap_or_default())?;
-    // What cannot become a video is refused before a gigabyte of it is sent.
-    query(&metadata)?
-        .wish()?
-        .settings
-        .check()
-        .map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
+    app.ingest.foresee(&query(&metadata)?.wish()?).await?;
     let id = Uuid::new_v4().simple().to_string();
     let lives = Millis(i64::try_from(app.options.upload_lives.as_millis()).unwrap_or(i64::MAX));
-    app.store
+    let expires_at = app
+        .store
         .begin_upload(&id, i64::try_from(length).unwrap_or(i64::MAX), &Value::Object(metadata), lives)
         .await?;
     if app.data.bucket().is_none() {
@@ -92,10 +115,18 @@ async fn create(_: Admin, State(app): State<App>, headers: HeaderMap) -> Result<
             .await
             .map_err(|error| Error::disk("making the upload", &error))?;
     }
-    answer(StatusCode::CREATED, &[("location", format!("/api/uploads/{id}")), ("upload-offset", "0".into())])
+    answer(
+        StatusCode::CREATED,
+        &[("location", format!("/api/uploads/{id}")), ("upload-offset", "0".into()), expires(expires_at)],
+    )
 }
 
-async fn look(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Response<Body>> {
+/// How much of an upload has come
+#[utoipa::path(head, path = "/api/uploads/{id}", tag = "uploads", security(("admin" = [])),
+    params(("id" = String, Path), ("Tus-Resumable" = Version, Header)),
+    responses((status = 200, headers(("Upload-Offset" = u64), ("Upload-Length" = u64), ("Upload-Expires" = Option<String>),
+        ("X-Vodmill-Video" = Option<i64>, description = "What it has become"))), (status = "4XX")))]
+pub(crate) async fn look(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<Response<Body>> {
     let upload = find(&app, &id).await?;
     let offset = offset(&app, &upload).await?;
     let mut headers = vec![
@@ -103,11 +134,24 @@ async fn look(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Resul
         ("upload-length", upload.length.to_string()),
         ("cache-control", "no-store".into()),
     ];
-    headers.extend(upload.video.map(|video| ("x-vodmill-video", video.to_string())));
+    match upload.video {
+        Some(video) => headers.push(("x-vodmill-video", video.to_string())),
+        None => headers.push(expires(upload.expires_at)),
+    }
     answer(StatusCode::OK, &headers)
 }
 
-async fn append(
+/// Send the next piece of an upload
+///
+/// What has come of a connection that breaks is kept. With the last byte it becomes a video.
+#[utoipa::path(patch, path = "/api/uploads/{id}", tag = "uploads", security(("admin" = [])),
+    params(("id" = String, Path), ("Tus-Resumable" = Version, Header),
+        ("Upload-Offset" = u64, Header, description = "Where the piece belongs: what `HEAD` says")),
+    request_body(content = Vec<u8>, content_type = "application/offset+octet-stream"),
+    responses((status = 204, headers(("Upload-Offset" = u64), ("Upload-Expires" = Option<String>),
+        ("X-Vodmill-Video" = Option<i64>, description = "What it has become, with the last piece"))),
+        (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn append(
     _: Admin,
     State(app): State<App>,
     Path(id): Path<String>,
@@ -142,6 +186,8 @@ async fn append(
     if reached == length {
         let video = finish(&app, &upload).await?;
         headers.push(("x-vodmill-video", video.to_string()));
+    } else {
+        headers.push(expires(upload.expires_at));
     }
     answer(StatusCode::NO_CONTENT, &headers)
 }
@@ -205,17 +251,26 @@ async fn finish(app: &App, upload: &Upload) -> Result<rules::VideoId> {
     let source = source(app, upload);
     let received = match app.data.bucket() {
         Some(bucket) => pieces::join(bucket, &upload.id, &source.to_string_lossy()).await?,
-        None => app.ingest.adopt_as(source, place(app, &upload.id)).await?,
+        None => app.ingest.adopt(source, place(app, &upload.id)).await?,
     };
     let uploaded = accept(app, &received, &name, &query.wish()?, Some(&upload.id)).await?;
-    if let Some(bucket) = app.data.bucket() {
-        // What is left behind here is removed when the upload is forgotten.
-        let _ = pieces::remove(bucket, &upload.id).await;
-    }
+    // What is left behind here is removed when the upload is forgotten.
+    let _ = match app.data.bucket() {
+        Some(bucket) => pieces::remove(bucket, &upload.id).await.is_ok(),
+        None => tokio::fs::remove_file(place(app, &upload.id)).await.is_ok(),
+    };
     Ok(rules::VideoId(uploaded.id))
 }
 
-async fn terminate(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode> {
+/// Give an upload up
+#[utoipa::path(delete, path = "/api/uploads/{id}", tag = "uploads", security(("admin" = [])),
+    params(("id" = String, Path), ("Tus-Resumable" = Version, Header)),
+    responses((status = 204), (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn terminate(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<StatusCode> {
     find(&app, &id).await?;
     if let Some(bucket) = app.data.bucket() {
         pieces::remove(bucket, &id).await?;
@@ -251,7 +306,7 @@ async fn offset(app: &App, upload: &Upload) -> Result<u64> {
     Ok(found.map_err(|error| Error::disk("looking at the upload", &error))?.len())
 }
 
-/// Where the file lies: a server that was stopped while it made a video of it may have moved it already.
+/// Where the file lies: an older server that was stopped while it made a video of it may have moved it already.
 fn found(app: &App, upload: &Upload) -> PathBuf {
     let (place, source) = (place(app, &upload.id), source(app, upload));
     if !place.exists() && source.exists() { source } else { place }
@@ -263,6 +318,12 @@ fn source(app: &App, upload: &Upload) -> PathBuf {
 
 fn place(app: &App, id: &str) -> PathBuf {
     app.data.uploads().join(id)
+}
+
+/// When nobody may go on with it any more.
+fn expires(at: Millis) -> (&'static str, String) {
+    let at = UNIX_EPOCH + Duration::from_millis(at.0.max(0).unsigned_abs());
+    ("upload-expires", httpdate::fmt_http_date(at))
 }
 
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {

@@ -1,9 +1,12 @@
 //! An event as it goes over the wire, written once for all who listen.
 
-use bytes::Bytes;
+use crate::api::qualities::{self, PICTURES, Quality};
+use bytes::{Bytes, BytesMut};
+use rules::JobId;
 use serde::Serialize;
-use store::Cursor;
+use std::collections::HashMap;
 use store::event::{Event, What};
+use store::{Cursor, Store};
 
 pub struct Frame {
     /// None for what nobody can ask for again.
@@ -40,7 +43,7 @@ struct Told<'a, T> {
 }
 
 impl Frame {
-    pub fn of(event: &Event) -> Self {
+    fn of(event: &Event) -> Self {
         let name = match event.what {
             What::Job(_) => "job",
             What::Segment(_) => "segment",
@@ -50,6 +53,17 @@ impl Frame {
         let (job, video) = (event.job.map(|id| id.0), event.video.map(|id| id.0));
         let told = Told { at: Some(event.at), job, video, what: &event.what };
         Frame { cursor: Some(event.cursor), job, video, bytes: block(Some(event.cursor), name, &told) }
+    }
+
+    /// The qualities are told first: who has seen the id of the event has seen them.
+    fn after(self, qualities: &[Quality]) -> Self {
+        #[derive(Serialize)]
+        struct Qualities<'a> {
+            qualities: &'a [Quality],
+        }
+        let told = Frame::passing("quality", self.job, self.video, &Qualities { qualities });
+        let bytes = BytesMut::from_iter(told.bytes.into_iter().chain(self.bytes)).freeze();
+        Frame { bytes, ..self }
     }
 
     /// Something that is true for a moment.
@@ -64,6 +78,36 @@ fn block(id: Option<Cursor>, name: &str, data: &impl Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("{id}event: {name}\ndata: {data}\n\n").into()
+}
+
+/// Some frames, and where to read on.
+pub struct Page {
+    pub frames: Vec<Frame>,
+    pub next: Cursor,
+    pub is_last: bool,
+}
+
+/// What is told of events after a place. With the last piece of picture of each job goes how far its qualities are by now.
+pub async fn read(store: &Store, after: Cursor, max: i64) -> store::Result<Page> {
+    let page = store.events(after, max).await?;
+    let last = last_pieces(&page.events);
+    let jobs: Vec<JobId> = last.keys().copied().collect();
+    let qualities = if jobs.is_empty() {
+        HashMap::new()
+    } else {
+        qualities::of_jobs(store, &jobs).await?
+    };
+    let frame = |event: &Event| {
+        let known =
+            event.job.filter(|job| last.get(job) == Some(&event.cursor)).and_then(|job| qualities.get(&job));
+        known.map_or_else(|| Frame::of(event), |known| Frame::of(event).after(known))
+    };
+    Ok(Page { frames: page.events.iter().map(frame).collect(), next: page.next, is_last: page.is_last })
+}
+
+fn last_pieces(events: &[Event]) -> HashMap<JobId, Cursor> {
+    let is_picture = |event: &&Event| matches!(&event.what, What::Segment(piece) if piece.place.as_ref().is_some_and(|at| PICTURES.contains(&at.stage.as_str())));
+    events.iter().filter(is_picture).filter_map(|event| Some((event.job?, event.cursor))).collect()
 }
 
 /// The first words to a listener: when to come back, and from where if nothing else is said.

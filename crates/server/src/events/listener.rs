@@ -97,11 +97,11 @@ impl Listener {
     async fn catch_up(&mut self) {
         let page = {
             let _turn = self.seat.turn().await;
-            self.app.store.events(self.at, PAGE).await
+            frame::read(&self.app.store, self.at, PAGE).await
         };
         match page {
             Ok(page) => {
-                page.events.iter().for_each(|event| self.hear(&Frame::of(event)));
+                page.frames.iter().for_each(|frame| self.hear(frame));
                 self.at = page.next;
                 self.is_behind = !page.is_last;
             }

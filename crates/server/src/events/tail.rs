@@ -1,6 +1,6 @@
 //! The tail: reads events as they come, once for all listeners.
 
-use super::frame::Frame;
+use super::frame;
 use crate::app::App;
 use std::time::Duration;
 use store::Cursor;
@@ -34,10 +34,10 @@ async fn follow(app: &App, mut at: Cursor) {
     let mut hints = app.store.wake().subscribe(Topic::Event);
     while !app.events.end_reading_if_empty() {
         hints.mark_unchanged();
-        match app.store.events(at, PAGE).await {
+        match frame::read(&app.store, at, PAGE).await {
             Ok(page) => {
                 at = page.next;
-                page.events.iter().for_each(|event| app.events.tell(Frame::of(event)));
+                page.frames.into_iter().for_each(|frame| app.events.tell(frame));
                 if !page.is_last {
                     continue;
                 }

@@ -1,13 +1,13 @@
 //! The same in a bucket.
 
-use super::{SAFE_AGE, parse};
+use super::{SAFE_AGE, is_past, named, parse};
 use crate::app::App;
 use crate::problem::Error;
 use files::Bucket;
 use files::bucket::Found;
 use rules::VideoId;
 
-/// What an execution made is needed while it runs, and once it has committed, until its job is over.
+/// What an execution made is needed while it runs, and once it has committed, until its job is over and cannot be retried.
 pub async fn parts(app: &App, bucket: &Bucket) -> Result<(), Error> {
     for name in bucket.folders("parts").await? {
         let Some(execution) = parse(&name) else { continue };
@@ -34,31 +34,13 @@ pub async fn sweep(app: &App, bucket: &Bucket) -> Result<(), Error> {
     Ok(())
 }
 
-/// More generations than this are not read, and then none is known to be unnamed.
-const ALL: usize = 1000;
-
-/// A generation that no commit names, of a video that nobody works on, will never be named.
 async fn generations(app: &App, bucket: &Bucket, video: VideoId) -> Result<(), Error> {
-    if app.store.has_open_job(video).await? {
-        return Ok(());
-    }
-    let named: Vec<String> = match app.store.generations(video).await {
-        Ok(generations) => {
-            let name =
-                |it: &store::catalogue::Generation| it.manifest["generation"].as_str().map(str::to_owned);
-            generations.iter().filter_map(name).collect()
-        }
-        Err(store::Error::NotFound(_)) => Vec::new(),
-        Err(error) => return Err(error.into()),
-    };
-    if named.len() >= ALL {
-        return Ok(());
-    }
+    let Some(named) = named(app, video).await? else { return Ok(()) };
     for generation in bucket.folders(&format!("videos/{video}")).await? {
         let folder = format!("videos/{video}/{generation}");
         let is_left = !named.contains(&generation) && bucket.list(&folder).await?.iter().all(is_old);
         // Somebody may have begun the job anew in the meantime.
-        if is_left && !app.store.has_open_job(video).await? {
+        if is_left && !app.store.may_be_published(video).await? {
             tracing::info!(video.id = %video, "removing {folder}, which was never published");
             bucket.remove_all(&folder).await?;
         }
@@ -67,5 +49,5 @@ async fn generations(app: &App, bucket: &Bucket, video: VideoId) -> Result<(), E
 }
 
 fn is_old(object: &Found) -> bool {
-    object.modified.elapsed().is_ok_and(|age| age > SAFE_AGE)
+    is_past(object.modified)
 }

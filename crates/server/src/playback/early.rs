@@ -82,7 +82,8 @@ async fn committed<T: DeserializeOwned>(app: &App, job: JobId, stage: &str) -> R
     values.into_iter().map(read).collect()
 }
 
-/// Of each rung what there is without a gap from the beginning, and of all rungs equally much.
+/// Of each rung what there is without a gap from the beginning, and of all rungs equally much. What is listed once is
+/// never taken back, so an optional rung is not among them.
 fn pictures(plan: &Plan, encoded: Vec<Option<Made>>) -> Result<Vec<Track>> {
     let Some(picture) = &plan.picture else { return Err(NOT_YET) };
     let mut runs: BTreeMap<String, Vec<Track>> = BTreeMap::new();
@@ -93,7 +94,8 @@ fn pictures(plan: &Plan, encoded: Vec<Option<Made>>) -> Result<Vec<Track>> {
             }
         }
     }
-    let common = picture.rungs.iter().map(|rung| runs.get(&rung.name).map_or(0, Vec::len)).min().unwrap_or(0);
+    let rungs = || picture.rungs.iter().filter(|rung| !rung.optional);
+    let common = rungs().map(|rung| runs.get(&rung.name).map_or(0, Vec::len)).min().unwrap_or(0);
     if common == 0 {
         return Err(NOT_YET);
     }
@@ -102,7 +104,7 @@ fn pictures(plan: &Plan, encoded: Vec<Option<Made>>) -> Result<Vec<Track>> {
         runs.truncate(common);
         Track::join(runs).map_err(|error| Error::Internal(format!("{}: {error}", rung.name)))
     };
-    picture.rungs.iter().map(join).collect()
+    rungs().map(join).collect()
 }
 
 /// The part of it that there is picture for.

@@ -26,8 +26,13 @@ pub fn routes() -> Router<App> {
     Router::new().route("/api/worker/outputs", post(unpack))
 }
 
+/// Bring all outputs of an execution as one archive
+///
 /// Answers with the manifest of what was unpacked: what `complete` is to name.
-async fn unpack(
+#[utoipa::path(post, path = "/api/worker/outputs", tag = "worker", security(("worker" = [])), params(("X-Vodmill-Proof" = String, Header, description = "Of the execution, as `claim` gave it: `TASK.FENCE.TOKEN`")),
+    request_body(content = Vec<u8>, content_type = "application/gzip"),
+    responses((status = 201, body = Vec<Output>), (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn unpack(
     Holder { proof }: Holder,
     State(app): State<App>,
     content: Body,

@@ -17,8 +17,8 @@ use rules::ExecutionId;
 use sha2::{Digest, Sha256};
 use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
-use tokio::fs::{File, OpenOptions};
-use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::fs::OpenOptions;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
 /// Below an execution's incoming folder: what is not whole yet.
 const PARTIAL: &str = ".partial";
@@ -59,7 +59,17 @@ struct Piece {
     total: u64,
 }
 
-async fn bring(
+/// Bring one file of an execution's outputs
+///
+/// Whole, or what is missing at its end. It is seen by nobody before the execution is committed.
+#[utoipa::path(put, path = "/api/worker/outputs/{path}", tag = "worker", security(("worker" = [])),
+    params(("path" = String, Path, description = "Its name, with slashes between folders"), ("X-Vodmill-Proof" = String, Header, description = "Of the execution, as `claim` gave it: `TASK.FENCE.TOKEN`"),
+        ("X-Vodmill-Sha256" = String, Header, description = "Of the whole file, in hex"),
+        ("Content-Range" = Option<String>, Header, description = "`bytes FROM-TO/TOTAL`, to its end")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, description = "It was there already"), (status = 201, description = "It is there, whole"),
+        (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn bring(
     Holder { proof }: Holder,
     State(app): State<App>,
     body::Path(path): body::Path<String>,
@@ -83,7 +93,11 @@ async fn bring(
     Ok(StatusCode::CREATED)
 }
 
-async fn look(
+/// How much of an output has come
+#[utoipa::path(head, path = "/api/worker/outputs/{path}", tag = "worker", security(("worker" = [])),
+    params(("path" = String, Path, description = "Its name, with slashes between folders"), ("X-Vodmill-Proof" = String, Header, description = "Of the execution, as `claim` gave it: `TASK.FENCE.TOKEN`")),
+    responses((status = 200, headers(("Upload-Offset" = u64))), (status = "4XX")))]
+pub(crate) async fn look(
     Holder { proof }: Holder,
     State(app): State<App>,
     body::Path(path): body::Path<String>,
@@ -200,13 +214,9 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
 }
 
 pub(super) async fn hash(path: &Path) -> std::io::Result<String> {
-    let (mut file, mut digest, mut block) = (File::open(path).await?, Sha256::new(), vec![0; 256 << 10]);
-    loop {
-        match file.read(&mut block).await? {
-            0 => return Ok(hex::encode(digest.finalize())),
-            read => digest.update(&block[..read]),
-        }
-    }
+    let path = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || files::read_through(&path)).await;
+    Ok(read.map_err(std::io::Error::other)??.sha256)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

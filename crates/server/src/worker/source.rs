@@ -15,7 +15,13 @@ pub fn routes() -> Router<App> {
     Router::new().route("/api/worker/source", get(source))
 }
 
-async fn source(
+/// The file that an execution is about, or a range of it
+#[utoipa::path(get, path = "/api/worker/source", tag = "worker", security(("worker" = [])),
+    params(("X-Vodmill-Proof" = String, Header, description = "Of the execution, as `claim` gave it: `TASK.FENCE.TOKEN`"), ("Range" = Option<String>, Header)),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = "4XX", body = wire::http::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn source(
     Holder { proof }: Holder,
     State(app): State<App>,
     method: Method,

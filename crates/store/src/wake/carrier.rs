@@ -57,6 +57,14 @@ impl Carrier {
             }
         }
     }
+
+    /// A SQLite file says itself that it has changed.
+    pub async fn send(&self, wake: &Wake) {
+        let Carrier::Notify { pool, sender, .. } = self else { return };
+        for topic in Topic::ALL.into_iter().filter(|topic| wake.0.notify.are_any(*topic)) {
+            say(pool, &words(topic, *sender)).await;
+        }
+    }
 }
 
 async fn watch(wake: &Wake, reader: &SqlitePool) {
@@ -103,13 +111,21 @@ async fn listen_once(wake: &Wake, pool: &PgPool, own: u64) -> sqlx::Result<()> {
 }
 
 async fn notify(wake: &Wake, pool: &PgPool, topic: Topic, sender: u64) {
-    let notify = format!("NOTIFY {CHANNEL}, '{} {sender}'", topic.name());
+    let notify = words(topic, sender);
     let mut hints = wake.0.notify.subscribe(topic);
     while hints.changed().await.is_ok() {
-        // The simple protocol: outside a transaction, a pooler could send two halves to two servers.
-        if let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(notify.as_str())).execute(pool).await {
-            tracing::debug!(%error, "a wake-up was lost, a poll will find the work");
-        }
+        say(pool, &notify).await;
         tokio::time::sleep(GATHER).await;
+    }
+}
+
+fn words(topic: Topic, sender: u64) -> String {
+    format!("NOTIFY {CHANNEL}, '{} {sender}'", topic.name())
+}
+
+async fn say(pool: &PgPool, notify: &str) {
+    // The simple protocol: outside a transaction, a pooler could send two halves to two servers.
+    if let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(notify)).execute(pool).await {
+        tracing::debug!(%error, "a wake-up was lost, a poll will find the work");
     }
 }

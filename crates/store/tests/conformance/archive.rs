@@ -92,9 +92,11 @@ async fn only_jobs_that_ended_long_enough_ago_are_archived(world: &World) {
 async fn a_job_with_an_unsettled_commit_is_not_archived(world: &World) {
     let worker = world.worker("noop").await;
     let job = world.submit(wide(2)).await;
-    let task = world.claim(worker).await;
-    world.commit(&task).await;
-    world.store.cancel(job, None).await.unwrap();
+    let (done, broken) = (world.claim(worker).await, world.claim(worker).await);
+    world.commit(&done).await;
+    world.fail(&broken, Kind::Permanent).await;
+    world.store.judge(&[broken.proof.task]).await.unwrap();
+    assert!(world.is(job, State::Failed).await);
 
     assert_eq!(archive(&world.store, world.now()).await, 0);
 

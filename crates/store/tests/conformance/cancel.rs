@@ -15,7 +15,8 @@ on_both_engines![
     a_running_job_is_cancelled_and_its_late_words_are_refused,
     a_cancelled_job_waits_for_no_retry,
     a_commit_and_a_cancel_at_once_are_consistent,
-    a_commit_before_the_cancel_is_settled_after_it,
+    a_job_of_which_everything_is_committed_has_completed,
+    a_commit_before_the_cancel_is_settled_by_it,
     only_a_job_that_has_not_ended_is_cancelled,
     a_cancel_is_refused_when_someone_was_faster,
     a_cancel_is_audited_and_told,
@@ -86,30 +87,49 @@ async fn a_commit_and_a_cancel_at_once_are_consistent(world: &World) {
         };
         let (answers, cancelled) = tokio::join!(world.store.commit(&commits), cancel);
 
-        cancelled.unwrap();
-        assert!(world.is(job, State::Cancelled).await);
         let accepted = answers.unwrap().iter().filter(|answer| **answer == Answer::Accepted).count();
         assert!(accepted == 0 || accepted == 3, "all were said before the cancel, or all after");
+        let ended = if accepted == 0 { State::Cancelled } else { State::Completed };
+        assert_eq!(cancelled.is_ok(), ended == State::Cancelled, "{cancelled:?}");
+        assert!(world.is(job, ended).await);
         let done = world.task_states(job).await.iter().filter(|state| *state == "DONE").count();
         assert_eq!(done, accepted);
         let effects = world.store.take_messages(100).await.unwrap();
         let effects = effects.iter().filter(|one| one.topic == "append").count();
         assert_eq!(effects, accepted, "an effect for each commit and for nothing else");
         world.orchestrate().await;
-        assert!(world.is(job, State::Cancelled).await);
+        assert!(world.is(job, ended).await);
     }
 }
 
-async fn a_commit_before_the_cancel_is_settled_after_it(world: &World) {
+async fn a_job_of_which_everything_is_committed_has_completed(world: &World) {
+    let worker = world.worker("noop").await;
+    let job = world.submit(wide(2)).await;
+    for task in [world.claim(worker).await, world.claim(worker).await] {
+        world.commit(&task).await;
+    }
+
+    let refused = world.store.cancel(job, None).await.unwrap_err();
+
+    assert_eq!(refused.to_string(), "the job is completed, which is final");
+    assert!(world.is(job, State::Completed).await, "and it was settled on the way");
+    assert_eq!(world.statuses(TaskId::new(job, 0)).await, ["DONE"]);
+    let told = world.store.take_messages(10).await.unwrap();
+    assert_eq!(told.last().unwrap().payload["outcome"], "completed");
+    world.orchestrate().await;
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn a_commit_before_the_cancel_is_settled_by_it(world: &World) {
     let worker = world.worker("noop").await;
     let job = world.submit(planned()).await;
     let task = world.claim(worker).await;
     world.commit_with(&task, json!({ "segments": [1] })).await;
 
     world.store.cancel(job, None).await.unwrap();
-    world.orchestrate().await;
 
     assert_eq!(world.statuses(TaskId::new(job, 0)).await, ["DONE"]);
+    world.orchestrate().await;
     assert!(world.finds_nothing(worker).await, "and nothing follows from it");
     assert!(world.is(job, State::Cancelled).await);
 }

@@ -20,6 +20,8 @@ on_both_engines![
     attempts_that_never_happened_are_found,
     an_execution_without_its_task_is_found,
     a_task_without_its_stage_is_found,
+    a_task_that_waits_elsewhere_is_found,
+    a_commit_without_its_effect_is_found,
     a_stage_that_miscounts_its_tasks_is_found,
     a_stage_that_miscounts_what_is_open_is_found,
     a_stage_that_counts_failures_that_never_were_is_found,
@@ -134,6 +136,27 @@ async fn a_task_without_its_stage_is_found(world: &World) {
     busy(world).await;
 
     damage(world, "UPDATE task SET stage = 7 WHERE state = 'READY'", "every task has its stage").await;
+}
+
+async fn a_task_that_waits_elsewhere_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "UPDATE task SET owner_id = owner_id + 1 WHERE state = 'READY'";
+    damage(world, sql, "a task waits where its stage's tasks wait").await;
+}
+
+async fn a_commit_without_its_effect_is_found(world: &World) {
+    let worker = world.worker("noop").await;
+    let stages = json!([{ "name": "work", "kind": "noop", "segments": 3, "effect": { "append": "x" } }]);
+    world.submit(spec(stages, json!({}))).await;
+    let tasks = world.store.claim(worker, 2).await.unwrap();
+    world.commit(&tasks[0]).await;
+    let told: Vec<i64> = world.store.take_messages(10).await.unwrap().iter().map(|it| it.id).collect();
+    world.store.messages_delivered(&told).await.unwrap();
+    world.commit(&tasks[1]).await;
+
+    let sql = "DELETE FROM outbox WHERE delivered_at IS NULL";
+    damage(world, sql, "a commit has its effect in the outbox").await;
 }
 
 async fn a_stage_that_miscounts_its_tasks_is_found(world: &World) {

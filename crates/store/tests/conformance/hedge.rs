@@ -6,6 +6,7 @@ use rules::job::State;
 use rules::task::Refusal;
 use rules::{JobId, TaskId, WorkerId, failure};
 use serde_json::json;
+use std::collections::BTreeSet;
 use wire::{Answer, Assignment, Commit, Usage};
 
 on_both_engines![
@@ -13,6 +14,7 @@ on_both_engines![
     the_twin_that_is_first_counts_and_the_straggler_is_told_to_stop,
     the_straggler_that_is_first_counts_and_the_twin_is_told_to_stop,
     of_two_commits_the_first_counts_and_the_segment_is_counted_once,
+    of_two_commits_one_has_its_effect,
     a_twin_that_fails_changes_nothing,
     no_twin_without_an_idle_worker_or_while_others_wait,
     a_job_that_is_tried_again_does_not_repeat_what_a_twin_has_done,
@@ -29,7 +31,7 @@ struct Scene {
 async fn scene(world: &World) -> Scene {
     let (slow, idle) = (world.worker("noop").await, world.worker("noop").await);
     let stages = json!([
-        { "name": "encode", "kind": "noop", "segments": 3, "hedge": true },
+        { "name": "encode", "kind": "noop", "segments": 3, "hedge": true, "effect": { "append": "log" } },
         { "name": "package", "kind": "noop", "needs": ["encode"], "reads": ["encode"] },
     ]);
     let job = world.submit(spec(stages, json!({}))).await;
@@ -104,6 +106,19 @@ async fn of_two_commits_the_first_counts_and_the_segment_is_counted_once(world: 
     assert_eq!(world.commit_with(&scene.held, json!("second")).await, Answer::Accepted);
 
     assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("twin")]);
+}
+
+async fn of_two_commits_one_has_its_effect(world: &World) {
+    let scene = scene(world).await;
+    let twin = hedged(world, &scene).await;
+
+    assert_eq!(world.commit(&twin).await, Answer::Accepted);
+    assert_eq!(world.commit(&scene.held).await, Answer::Accepted);
+
+    let told = world.store.take_messages(100).await.unwrap();
+    let lines: BTreeSet<_> = told.iter().map(|message| message.payload["line"].to_string()).collect();
+    assert_eq!((told.len(), lines.len()), (3, 3), "one for each segment: {told:?}");
+    assert!(told.iter().any(|message| message.payload["line"] == json!(scene.held.proof.task)));
 }
 
 async fn a_twin_that_fails_changes_nothing(world: &World) {

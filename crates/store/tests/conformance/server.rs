@@ -1,6 +1,6 @@
 //! What a server keeps: videos that come with their jobs, uploads, captions, processes behind workers' keys.
 
-use crate::shop::{heartbeat, hello, new_job, simple};
+use crate::shop::{heartbeat, hello, new_job, simple, wide};
 use crate::world::World;
 use rules::video::State;
 use rules::{Millis, VideoId};
@@ -20,6 +20,7 @@ on_both_engines![
     a_purged_video_is_gone_and_its_jobs_are_not,
     only_the_newest_process_of_a_worker_is_heard,
     files_are_needed_while_they_may_be_read,
+    files_of_a_failed_job_are_needed_as_long_as_it_can_be_retried,
     a_setting_is_set_once,
     a_session_lasts_until_it_is_closed_or_over,
 ];
@@ -173,6 +174,40 @@ async fn files_are_needed_while_they_may_be_read(world: &World) {
     assert!(world.store.needs_files(held.proof.execution()).await.unwrap(), "others may read it");
     world.orchestrate().await;
     assert!(!world.store.needs_files(held.proof.execution()).await.unwrap(), "the job is over");
+}
+
+async fn files_of_a_failed_job_are_needed_as_long_as_it_can_be_retried(world: &World) {
+    let worker = world.worker("noop").await;
+    let id = world.video("a").await;
+    let submit = async || {
+        let job = store::submit::NewJob { video: Some(id), ..new_job(wide(2)) };
+        world.store.submit(&job).await.unwrap().id()
+    };
+    let failed = submit().await;
+    let done = world.claim(worker).await;
+    world.commit(&done).await;
+    let other = world.claim(worker).await;
+    world.fail(&other, rules::failure::Kind::Permanent).await;
+    world.orchestrate().await;
+    let is_needed = async || world.store.needs_files(done.proof.execution()).await.unwrap();
+    assert!(world.is(failed, rules::job::State::Failed).await);
+    assert!(is_needed().await, "a retry goes on with it");
+    assert!(!world.store.needs_files(other.proof.execution()).await.unwrap());
+
+    let cancelled = submit().await;
+    world.store.cancel(cancelled, None).await.unwrap();
+    assert!(is_needed().await, "nothing newer was made");
+    assert!(world.store.may_be_published(id).await.unwrap());
+    let newer = submit().await;
+    world.work_off(worker).await;
+
+    assert!(!is_needed().await);
+    assert!(!world.store.may_be_published(id).await.unwrap());
+    let refused = world.store.retry_job(failed, None).await;
+    let Err(Error::Refused(Refusal::Job(rules::job::Refusal::Outdated(by)))) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(by, newer);
 }
 
 async fn a_setting_is_set_once(world: &World) {

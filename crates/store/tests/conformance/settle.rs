@@ -24,11 +24,15 @@ on_both_engines![
     a_crash_between_commit_and_settling_is_finished_by_another,
     many_orchestrators_settle_each_commit_once,
     settling_takes_a_limited_number,
+    a_batch_is_settled_with_its_commit_but_for_what_moves_its_job_on,
     the_end_of_a_job_is_told_once,
 ];
 
 // SQLite has one writer at a time: nobody is ever busy beside it.
-on_postgres_alone![a_job_that_another_orchestrator_is_busy_with_is_passed_over];
+on_postgres_alone![
+    a_job_that_another_orchestrator_is_busy_with_is_passed_over,
+    a_batch_of_a_job_that_another_is_busy_with_is_left_to_be_settled,
+];
 
 /// Finishes a planned job's first task with these segments.
 async fn plan(world: &World, worker: WorkerId, segments: Value) -> Answer {
@@ -312,6 +316,40 @@ async fn settling_takes_a_limited_number(world: &World) {
     assert_eq!((settled.found, settled.settled), (3, 3));
     assert!(world.is(job, State::Processing).await);
     assert_eq!(world.store.settle(3).await.unwrap().settled, 2);
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn a_batch_is_settled_with_its_commit_but_for_what_moves_its_job_on(world: &World) {
+    let worker = world.worker("noop").await;
+    let job = world.submit(wide(40)).await;
+    let claimed = world.store.claim(worker, 40).await.unwrap();
+
+    commit_all(&world.store, &claimed[..20]).await;
+
+    assert_eq!(world.statuses(claimed[0].proof.task).await, ["DONE"]);
+    let audited = world.audited(claimed[0].proof.task).await;
+    assert_eq!(audited[audited.len() - 3..], ["start", "commit", "settle"], "{audited:?}");
+    assert_eq!(world.store.settle(100).await.unwrap().found, 0);
+    assert_eq!(world.store.stages_of_job(job).await.unwrap()[0].open, 20);
+    commit_all(&world.store, &claimed[20..]).await;
+    assert!(world.is(job, State::Processing).await, "nothing but an orchestrator ends a job");
+    let settled = world.store.settle(100).await.unwrap();
+    assert_eq!((settled.found, settled.ended), (1, 1));
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn a_batch_of_a_job_that_another_is_busy_with_is_left_to_be_settled(world: &World) {
+    let worker = world.worker("noop").await;
+    let job = world.submit(wide(40)).await;
+    let claimed = world.store.claim(worker, 40).await.unwrap();
+    let mut another = world.store.db().write(store::Step::Settle).await.unwrap();
+    let lock = "SELECT id FROM job WHERE id = $1 FOR UPDATE";
+    another.query(lock).bind(job).one::<(i64,)>().await.unwrap();
+
+    commit_all(&world.store, &claimed).await;
+
+    another.commit().await.unwrap();
+    assert_eq!(world.store.settle(100).await.unwrap().settled, 40);
     assert!(world.is(job, State::Completed).await);
 }
 

@@ -19,7 +19,10 @@ on_both_engines![
 ];
 
 // A schema of one's own hears all of its database.
-on_a_whole_database![a_submission_wakes_workers_of_another_process];
+on_a_whole_database![
+    a_submission_wakes_workers_of_another_process,
+    a_program_that_ends_at_once_wakes_others_too,
+];
 on_sqlite_alone![a_file_that_another_process_changed_is_looked_into];
 
 async fn is_woken(hints: &mut Receiver<u64>) -> bool {
@@ -97,6 +100,24 @@ async fn a_submission_wakes_workers_of_another_process(world: &World) {
     for carrier in carriers {
         carrier.abort();
     }
+}
+
+async fn a_program_that_ends_at_once_wakes_others_too(world: &World) {
+    let another = world.elsewhere().await;
+    let carrier = tokio::spawn({
+        let another = another.clone();
+        async move { another.wake().run().await }
+    });
+    let mut hints = another.wake().subscribe(Topic::Ready);
+    // The first hint says that the other is listening now.
+    assert!(is_woken(&mut hints).await);
+    hints.mark_unchanged();
+
+    world.store.submit(&new_job(simple())).await.unwrap();
+    world.store.wake().send().await;
+
+    assert!(is_woken(&mut hints).await);
+    carrier.abort();
 }
 
 /// On SQLite there is one server, and it leads.

@@ -5,12 +5,14 @@ use crate::world::{LEASE, OFFLINE, World};
 use rules::JobId;
 use rules::failure::Kind;
 use rules::job::State;
+use rules::worker::Command;
 use serde_json::json;
 use store::Error;
 use wire::Progress;
 
 on_both_engines![
     it_says_that_no_worker_is_running,
+    it_says_that_every_worker_was_told_to_take_nothing,
     it_says_what_none_of_the_workers_can_do,
     it_says_how_many_are_ahead,
     it_says_where_a_task_runs_and_how_far_it_is,
@@ -34,6 +36,20 @@ async fn it_says_that_no_worker_is_running(world: &World) {
 
     let expected = "3 tasks of stage work are READY for 300 s, and no worker is running: start one with `vodmill worker`.";
     assert_eq!(reasons(world, job).await, [expected]);
+}
+
+async fn it_says_that_every_worker_was_told_to_take_nothing(world: &World) {
+    let (one, other) = (world.worker("noop").await, world.worker("noop").await);
+    world.store.manage_worker(one, Command::Drain).await.unwrap();
+    world.store.manage_worker(other, Command::Disable).await.unwrap();
+    let job = world.submit(wide(3)).await;
+
+    let said = reasons(world, job).await.join(" ");
+    assert!(said.contains("every worker was told to take nothing new"), "{said}");
+    assert!(said.contains("is draining") && said.contains("is disabled"), "{said}");
+    world.turn(OFFLINE);
+    let said = reasons(world, job).await.join(" ");
+    assert!(said.contains("no worker is running"), "they are not there any more: {said}");
 }
 
 async fn it_says_what_none_of_the_workers_can_do(world: &World) {

@@ -1,7 +1,6 @@
 //! Speaks to one server with one key.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -71,8 +70,6 @@ struct Inner {
     address: Address,
     patience: Patience,
     breaker: Breaker,
-    /// The last failure was that there was no connection.
-    is_absent: AtomicBool,
     /// Why the server wants nothing more of this worker.
     dismissed: SetOnce<String>,
     /// Until when nobody tries to go past the server.
@@ -84,6 +81,7 @@ struct Inner {
 impl Client {
     pub fn new(address: Address, key: &Key, patience: Patience) -> Result<Self, Error> {
         let headers = HeaderMap::from_iter([(AUTHORIZATION, key.authorization()?)]);
+        outbound::choose_tls();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("vodmill-worker/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers)
@@ -101,7 +99,6 @@ impl Client {
             address,
             patience,
             breaker: Breaker::default(),
-            is_absent: AtomicBool::new(false),
             dismissed: SetOnce::new(),
             detour: Mutex::default(),
             uploaded: Mutex::default(),
@@ -192,20 +189,17 @@ impl Client {
     fn pass(&self) -> Result<Pass<'_>, Fault> {
         self.0.breaker.enter(Instant::now().into_std()).ok_or_else(|| Fault::Away {
             why: "the server failed several times in a row and is left alone for a moment".into(),
-            is_absent: self.0.is_absent.load(Ordering::Relaxed),
+            is_absent: true,
         })
     }
 
     fn settle<T>(&self, pass: Pass<'_>, answer: Result<T, Fault>) -> Result<T, Fault> {
-        let away = match &answer {
-            Err(Fault::Away { is_absent, .. }) => Some(*is_absent),
-            _ => None,
-        };
-        match away {
-            Some(_) => pass.failed(Instant::now().into_std(), Jitter(rand::random_range(0..=1000))),
-            None => pass.succeeded(),
+        match &answer {
+            Err(Fault::Away { .. }) => {
+                pass.failed(Instant::now().into_std(), Jitter(rand::random_range(0..=1000)))
+            }
+            _ => pass.succeeded(),
         }
-        self.0.is_absent.store(away.unwrap_or(false), Ordering::Relaxed);
         if let Err(Fault::Dismissed(why)) = &answer
             && self.0.dismissed.set(why.clone()).is_ok()
         {
@@ -243,6 +237,7 @@ impl Client {
 }
 
 fn strangers(patience: Patience) -> Result<reqwest::Client, reqwest::Error> {
+    outbound::choose_tls();
     reqwest::Client::builder()
         .user_agent(concat!("vodmill-worker/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(patience.connect)

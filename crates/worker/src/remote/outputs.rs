@@ -75,21 +75,21 @@ fn list(folder: &Path, progress: &Progress) -> io::Result<Vec<DirectOutput>> {
 
 fn describe(file: &Path, path: String, progress: &Progress) -> io::Result<DirectOutput> {
     let (mut file, mut hash, mut bytes) = (File::open(file)?, Sha256::new(), 0);
-    let mut md5 = <Md5 as md5::Digest>::new();
+    let mut md5 = Md5::new();
     let mut buffer = vec![0; BUFFER];
     loop {
         match file.read(&mut buffer)? {
             0 => break,
             n => {
                 hash.update(&buffer[..n]);
-                md5::Digest::update(&mut md5, &buffer[..n]);
+                md5.update(&buffer[..n]);
                 bytes += n as u64;
                 progress.beat();
             }
         }
     }
     let output = Output { path, bytes, sha256: hex::encode(hash.finalize()) };
-    Ok(DirectOutput { output, md5: hex::encode(md5::Digest::finalize(md5)) })
+    Ok(DirectOutput { output, md5: hex::encode(md5.finalize()) })
 }
 
 #[cfg(test)]

@@ -32,6 +32,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How often a file that arrives damaged is sent again.
 const REPETITIONS: u32 = 3;
 
+/// How many tries in a row may bring a file no further: then another worker may have a better line.
+const TRIES_IN_VAIN: u32 = 12;
+
 const CHUNK: usize = 64 << 10;
 
 pub(super) struct Upload<'a> {
@@ -47,6 +50,28 @@ enum Next {
     /// Ask how far the server is, and go on there.
     Continue,
     StartOver,
+}
+
+/// What has been tried for one file.
+struct Tries {
+    repetitions: u32,
+    /// How much of it has ever been there.
+    farthest: u64,
+    in_vain: u32,
+}
+
+impl Tries {
+    fn reached(&mut self, offset: u64) {
+        if offset > self.farthest {
+            (self.farthest, self.in_vain) = (offset, 0);
+        }
+    }
+
+    fn repeat(&mut self) -> bool {
+        let may = self.repetitions > 0;
+        self.repetitions = self.repetitions.saturating_sub(1);
+        may
+    }
 }
 
 impl Upload<'_> {
@@ -98,30 +123,35 @@ impl Upload<'_> {
     /// Returns when the server has the file, as it was declared.
     async fn send_to_server(&self, output: &Output) -> Result<(), Failed> {
         let mut pace = Pace::new(FIRST_WAIT, LONGEST_WAIT);
-        let (mut offset, mut repetitions) = (0, REPETITIONS);
+        let (mut offset, mut tries) = (0, Tries { repetitions: REPETITIONS, farthest: 0, in_vain: 0 });
         loop {
             let fault = match self.put(output, offset).await? {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
             debug!("uploading {} broke off: {fault}", output.path);
-            offset = match self.judge(output, fault, &mut repetitions)? {
+            offset = match self.judge(output, fault, &mut tries)? {
                 Next::Continue => {
                     sleep(pace.next()).await;
-                    self.offset(output, &mut pace).await?
+                    self.offset(output, &mut pace, &mut tries).await?
                 }
                 Next::StartOver => 0,
             };
+            tries.reached(offset);
         }
     }
 
-    fn judge(&self, output: &Output, fault: Fault, repetitions: &mut u32) -> Result<Next, Failed> {
+    fn judge(&self, output: &Output, fault: Fault, tries: &mut Tries) -> Result<Next, Failed> {
         let is_damaged = |code: &str| matches!(code, code::HASH_MISMATCH | code::SIZE_MISMATCH);
         match fault {
-            Fault::Away { is_absent, .. } => {
-                if is_absent {
-                    // The work is done; that nobody is there to take it is not its standing still.
-                    self.context.progress.beat();
+            Fault::Away { why, is_absent } => {
+                // The work is done; that nobody takes it is not its standing still.
+                self.context.progress.beat();
+                tries.in_vain += u32::from(!is_absent);
+                if tries.in_vain >= TRIES_IN_VAIN {
+                    let tried =
+                        format!("{} did not get through in {TRIES_IN_VAIN} tries: {why}", output.path);
+                    return Err(Failed::transient(tried));
                 }
                 Ok(Next::Continue)
             }
@@ -131,15 +161,9 @@ impl Upload<'_> {
                 self.context.lose(refusal);
                 Err(Failed::transient(refusal.to_string()))
             }
-            Fault::Rejected { code, .. } if is_damaged(&code) && *repetitions > 0 => {
-                *repetitions -= 1;
-                Ok(Next::StartOver)
-            }
+            Fault::Rejected { code, .. } if is_damaged(&code) && tries.repeat() => Ok(Next::StartOver),
             // It does not agree where to go on, or not all of the request came through.
-            Fault::Rejected { status: 400 | 409 | 416, .. } if *repetitions > 0 => {
-                *repetitions -= 1;
-                Ok(Next::StartOver)
-            }
+            Fault::Rejected { status: 400 | 409 | 416, .. } if tries.repeat() => Ok(Next::StartOver),
             Fault::Dismissed(why) | Fault::Rejected { detail: why, .. } => {
                 Err(Failed::transient(format!("the server does not take {}: {why}", output.path)))
             }
@@ -177,7 +201,7 @@ impl Upload<'_> {
 
     /// Where to go on: how much of the file the server has. One that has all of it and did not say so is sent it again,
     /// for only its answer to that says that it is right.
-    async fn offset(&self, output: &Output, pace: &mut Pace) -> Result<u64, Failed> {
+    async fn offset(&self, output: &Output, pace: &mut Pace, tries: &mut Tries) -> Result<u64, Failed> {
         loop {
             match self.client.send_head(self.request(Method::HEAD, output)).await {
                 Ok(response) => {
@@ -186,7 +210,7 @@ impl Upload<'_> {
                 }
                 Err(Fault::Rejected { .. }) => return Ok(0),
                 Err(fault) => {
-                    self.judge(output, fault, &mut 0)?;
+                    self.judge(output, fault, tries)?;
                     sleep(pace.next()).await;
                 }
             }

@@ -6,8 +6,7 @@ use media::manifest::{Presentation, Shape, Track};
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-/// What a generation consists of, in its own folder: what its playlists say, for those who make the next one.
-pub const FILE: &str = "presentation.json";
+pub const FILE: &str = Presentation::FILE;
 
 /// The rungs of the generation in `folder` that are not among those of `new`, whose pieces they must match; with
 /// where their files lie.

@@ -1,4 +1,4 @@
-//! One chunk of the picture, in all rungs of a codec, from one decoding.
+//! One chunk of the picture, in all rungs of a codec from one decoding, or in one optional rung alone.
 
 use super::{Tracks, Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
@@ -59,7 +59,7 @@ fn cuts(picture: &Picture, piece: &Piece) -> Vec<Cut> {
         ticks_per_frame: picture.frame_ticks,
         delay: piece.codec.delay(),
     };
-    picture.rungs_of(piece.codec).map(cut).collect()
+    picture.rungs_made_by(piece).map(cut).collect()
 }
 
 fn cut_all(folder: &Path, made: &Path, cuts: &[Cut]) -> Result<Vec<Track>, Failed> {

@@ -9,6 +9,10 @@ use media::manifest::Artifact;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
+
+/// For two segments of each rendition: far more than any takes.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// What the gate has to say of a generation that may pass.
 pub(super) struct Judged {
@@ -36,7 +40,7 @@ pub(super) async fn judge(
     });
     let (mut check, decodes) = prepared.await?;
     for decode in &decodes {
-        let exit = work.run_in("check", decode.argv.clone(), &scratch).await?;
+        let exit = work.run_in("check", decode.argv.clone(), &scratch, PATIENCE).await?;
         check.decoded(decode, &Outcome { is_success: exit.status.is_success(), stderr: exit.stderr_tail });
     }
     let verdict = check.verdict();
@@ -56,6 +60,7 @@ fn expect(parts: &Parts, files: &[Artifact]) -> Expect {
         frames: rungs.filter_map(|rung| Some((rung.name.clone(), frames?))).collect(),
         duration: Some(parts.plan.duration()),
         artifacts: files.to_vec(),
+        has_others: false,
     }
 }
 

@@ -25,6 +25,10 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else {
             return Err(Failed::permanent("there is no picture to compare"));
         };
+        if !packaged.renditions.iter().any(|made| made.name == rung.name) {
+            // Optional, and left out.
+            return outcome(&Likeness { rung: rung.name, ssim: None, psnr: None });
+        }
         let playlist = work.packaged(&packaged, &rung.name).await?.join(playlist::MEDIA);
         let argv =
             command::measure(&plan, picture, video, &rung, &playlist.to_string_lossy(), input.argument());

@@ -78,7 +78,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
             files,
             indexes,
             proof: judged.proof,
-            warnings: judged.warnings,
+            warnings: parts.left_out.into_iter().chain(judged.warnings).collect(),
         })
     })
 }
@@ -89,6 +89,8 @@ pub(super) struct Parts {
     pub plan: Plan,
     pub presentation: Presentation,
     pictures: Vec<Pictures>,
+    /// What is not shown because it could not be made, in sentences.
+    left_out: Vec<String>,
     /// The file behind each path of the generation.
     sources: HashMap<String, PathBuf>,
 }
@@ -96,7 +98,10 @@ pub(super) struct Parts {
 impl Parts {
     async fn gather(work: &Work<'_>) -> Result<Self, Failed> {
         let plan: Plan = work.result("plan")?;
-        let (encoded, sounds): (Vec<Tracks>, Vec<Tracks>) = (work.results("encode")?, work.results("audio")?);
+        let (mut encoded, sounds): (Vec<Tracks>, Vec<Tracks>) =
+            (work.results("encode")?, work.results("audio")?);
+        encoded.extend(work.results_if_any("encode_optional")?);
+        let left_out = leave_out(&plan, &mut encoded);
         let (texts, pictures): (Vec<Texts>, Vec<Pictures>) =
             (work.results("subtitles")?, work.results("thumbnails")?);
         let mut makers: HashMap<String, (String, Artifact)> = HashMap::new();
@@ -128,7 +133,7 @@ impl Parts {
             (file.path, path)
         };
         let sources = wanted.into_iter().map(path).collect();
-        Ok(Parts { plan, presentation, pictures, sources })
+        Ok(Parts { plan, presentation, pictures, left_out, sources })
     }
 
     /// Adds what is taken over from the generation in `folder`.
@@ -202,7 +207,27 @@ impl Parts {
     }
 }
 
-/// The chunks of each rung, as one track.
+/// Takes out every optional rung of which a chunk could not be made; says which.
+fn leave_out(plan: &Plan, encoded: &mut [Tracks]) -> Vec<String> {
+    let Some(picture) = &plan.picture else { return Vec::new() };
+    let count =
+        |name: &str| encoded.iter().flat_map(|made| &made.tracks).filter(|it| it.name == name).count();
+    let whole = picture.chunks.len();
+    let broken: Vec<(String, usize)> = picture
+        .optional_rungs()
+        .map(|rung| (rung.name.clone(), count(&rung.name)))
+        .filter(|(_, made)| *made < whole)
+        .collect();
+    for made in encoded {
+        made.tracks.retain(|track| !broken.iter().any(|(name, _)| *name == track.name));
+    }
+    let tell = |(name, made): (String, usize)| {
+        format!("{name} is left out: {made} of its {whole} pieces could be made, and it is optional")
+    };
+    broken.into_iter().map(tell).collect()
+}
+
+/// The chunks of each rung that is shown, as one track.
 fn join(plan: &Plan, encoded: Vec<Tracks>) -> Result<Vec<Track>, Failed> {
     let mut runs: BTreeMap<String, Vec<Track>> = BTreeMap::new();
     for track in encoded.into_iter().flat_map(|made| made.tracks) {
@@ -210,8 +235,9 @@ fn join(plan: &Plan, encoded: Vec<Tracks>) -> Result<Vec<Track>, Failed> {
     }
     let rungs = plan.picture.iter().flat_map(|picture| &picture.rungs);
     rungs
-        .map(|rung| {
-            let runs = runs.remove(&rung.name).unwrap_or_default();
+        .map(|rung| (rung, runs.remove(&rung.name).unwrap_or_default()))
+        .filter(|(rung, runs)| !rung.optional || !runs.is_empty())
+        .map(|(rung, runs)| {
             Track::join(runs).map_err(|error| Failed::permanent(format!("{}: {error}", rung.name)))
         })
         .collect()

@@ -29,6 +29,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let plan = plan::make(source, settings);
         let segments = json!({
             "encode": plan.pieces(),
+            "encode_optional": plan.optional_pieces(),
             "audio": plan.audio,
             "measure": plan.picture.iter().flat_map(|picture| &picture.rungs).collect::<Vec<_>>(),
             "subtitles": plan.subtitles,

@@ -59,16 +59,21 @@ fn first_bytes(source: &str) -> Result<(u64, Vec<u8>), Failed> {
         return Ok((0, Vec::new()));
     }
     let look = || {
+        // Opening a pipe would wait for ever.
+        if !std::fs::metadata(source)?.is_file() {
+            return Ok(None);
+        }
         let file = std::fs::File::open(source)?;
         let found = file.metadata()?;
         let mut head = Vec::new();
         file.take(HEAD).read_to_end(&mut head)?;
-        Ok((found.len(), head))
+        Ok(Some((found.len(), head)))
     };
-    look().map_err(|error: std::io::Error| match error.kind() {
+    let looked = look().map_err(|error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => Failed::permanent(format!("{source}: there is no such file")),
         _ => Failed::transient(format!("{source} cannot be read: {error}")),
-    })
+    });
+    looked?.ok_or_else(|| Failed::permanent(format!("{source} is not a regular file")))
 }
 
 fn failed(name: &str, error: &probe::Error) -> Failed {

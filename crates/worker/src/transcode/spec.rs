@@ -41,10 +41,17 @@ pub struct Order {
     pub backoff_initial: Duration,
 }
 
+/// ffprobe may be silent for longer than an encoder: while it looks for an index, it has nothing to say.
+const PROBE_PATIENCE: u32 = 5;
+
+/// For what no single command's silence gives away: far longer than the largest video takes.
+const A_DAY_MS: u32 = 86_400_000;
+
 pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
     let source = value(&FromSource { source: order.source.clone(), seen: order.seen })?;
     let stall_ms = u32::try_from(order.stall.as_millis()).unwrap_or(u32::MAX);
-    let encoders = order.settings.codecs.iter().map(|codec| order.settings.encoder.encoder(*codec));
+    let encoders: Vec<String> =
+        order.settings.codecs.iter().map(|codec| order.settings.encoder.encoder(*codec)).collect();
     let pieces = |kind: &str| Stage {
         needs: names(["plan"]),
         reads: names(["plan"]),
@@ -59,24 +66,37 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
         output: order.output.clone(),
         carry: order.carry.clone(),
     };
-    let parts = ["encode", "audio", "subtitles", "thumbnails"];
+    let mut parts = names(["encode", "audio", "subtitles", "thumbnails"]);
+    let has_optional = order.settings.rungs.iter().any(|rung| rung.optional);
+    if has_optional {
+        parts.push("encode_optional".into());
+    }
     let mut stages = vec![
-        stage("probe", Phase::Validating, source.clone()),
+        Stage {
+            stall_ms: Some(stall_ms.saturating_mul(PROBE_PATIENCE)),
+            ..stage("probe", Phase::Validating, source.clone())
+        },
         Stage {
             needs: names(["probe"]),
             reads: names(["probe"]),
             ..stage("plan", Phase::Planning, value(&Plan { settings: order.settings.clone() })?)
         },
-        Stage { requires: encoders.collect(), hedge: true, ..pieces("encode") },
+        Stage { requires: encoders.clone(), hedge: true, ..pieces("encode") },
         pieces("audio"),
         Stage { optional: true, ..pieces("subtitles") },
         Stage { optional: true, ..pieces("thumbnails") },
         Stage {
-            needs: names(parts),
-            reads: names(["plan"]).into_iter().chain(names(parts)).collect(),
+            needs: parts.clone(),
+            reads: names(["plan"]).into_iter().chain(parts).collect(),
+            timeout_ms: Some(A_DAY_MS),
             ..stage("package", Phase::Processing, value(&package)?)
         },
     ];
+    if has_optional {
+        // Last of the parts: what a stream cannot do without comes first.
+        let optional = Stage { requires: encoders, optional: true, ..pieces("encode_optional") };
+        stages.insert(stages.len() - 1, optional);
+    }
     if order.is_early_playback {
         let place = |kind: &str| stages.iter().position(|stage| stage.name == kind);
         if let (Some(picture), Some(sound)) = (place("encode"), place("audio")) {
@@ -98,6 +118,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
     stages.push(Stage {
         needs: before,
         reads: names(["package"]),
+        timeout_ms: Some(A_DAY_MS),
         ..stage("publish", Phase::UploadingOutputs, value(&publish)?)
     });
     Ok(Spec {
@@ -171,6 +192,14 @@ mod tests {
         let names: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
         let expected = ["probe", "plan", "encode", "audio", "subtitles", "thumbnails", "package", "publish"];
         assert_eq!(names, expected);
+        let mut settings = Settings::default();
+        settings.rungs[0].optional = true;
+        let optional = spec(&Order { settings, ..order.clone() }).unwrap();
+        assert!(optional.resolve().is_ok());
+        assert_eq!(
+            (optional.stages[6].name.as_str(), optional.stages[6].optional),
+            ("encode_optional", true)
+        );
         let (url, to) = ("https://example.org/talk.mov".into(), order.source.clone());
         let fetch = Some(Fetch { url, to, max_bytes: 1, allow_private: false });
         let fetched = spec(&Order { fetch, ..order.clone() }).unwrap().resolve().unwrap();

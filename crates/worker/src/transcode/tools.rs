@@ -5,6 +5,7 @@ use crate::depot::Depot;
 use crate::handler::Failed;
 use crate::process::{Command, Error, Exit, Guard, Limits, Measure, Status};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Tools {
@@ -27,27 +28,32 @@ impl Work<'_> {
     /// Runs ffmpeg or ffprobe in the execution's folder, to its own end.
     pub async fn run(&self, step: &str, argv: Vec<String>, measure: Option<Measure>) -> Result<Exit, Failed> {
         let folder = self.context.folder().await?;
-        self.start(step, argv, folder, measure).await
+        self.start(step, self.command(argv, folder, measure)).await
     }
 
-    /// As [`Work::run`], in another folder.
-    pub async fn run_in(&self, step: &str, argv: Vec<String>, folder: &Path) -> Result<Exit, Failed> {
-        self.start(step, argv, folder, None).await
-    }
-
-    async fn start(
+    /// As [`Work::run`], in another folder and for no longer than that.
+    pub async fn run_in(
         &self,
         step: &str,
         argv: Vec<String>,
         folder: &Path,
-        measure: Option<Measure>,
+        timeout: Duration,
     ) -> Result<Exit, Failed> {
-        let program = argv.first().cloned().unwrap_or_default();
+        let command = self.command(argv, folder, None);
+        self.start(step, Command { timeout: Some(timeout), ..command }).await
+    }
+
+    fn command(&self, argv: Vec<String>, folder: &Path, measure: Option<Measure>) -> Command {
         let mut command = Command::new(argv, folder);
         command.limits = self.tools.limits.clone();
         command.guard = self.tools.guard.clone();
         command.output_limit = OUTPUT_LIMIT;
         command.measure = measure;
+        command
+    }
+
+    async fn start(&self, step: &str, command: Command) -> Result<Exit, Failed> {
+        let program = command.program().to_owned();
         self.context.run(step, command).await.map_err(|error| cut_short(&program, step, &error))
     }
 

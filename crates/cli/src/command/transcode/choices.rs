@@ -7,7 +7,7 @@ use media::encoder::{Codec, Family};
 use media::settings::Settings;
 use std::path::{Path, PathBuf};
 use worker::encoders;
-use worker::transcode::Tools;
+use worker::process::Guard;
 
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "The stream")]
@@ -18,12 +18,16 @@ pub struct Choices {
     /// The rungs to make, of those the source is large enough for. Default: 2160p to 240p
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     rungs: Vec<String>,
+    /// Rungs without which the stream is shown where they cannot be made. Default: all must be made
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    optional_rungs: Vec<String>,
     /// How hard the encoder tries, in its own words. Default: fast (x264, x265), 8 (SVT-AV1)
     #[arg(long, value_name = "WORD")]
     preset: Option<String>,
-    /// Encode with hardware: auto takes what is found to work, else the processor does it
-    #[arg(long, value_name = "KIND", default_value = "none")]
-    hardware: Hardware,
+    /// Encode with hardware: auto takes what is found to work, here or on a server's workers, else the processor does it.
+    /// Default: none, or what the ladder file says
+    #[arg(long, value_name = "KIND")]
+    hardware: Option<Hardware>,
     /// Read ladder and encoder settings from a TOML or JSON file; flags win over it
     #[arg(long, value_name = "FILE", visible_alias = "settings")]
     ladder: Option<PathBuf>,
@@ -76,15 +80,20 @@ impl Choices {
         if !self.rungs.is_empty() {
             self.choose_rungs(&mut settings)?;
         }
+        known(&settings, &self.optional_rungs)?;
+        for rung in &mut settings.rungs {
+            rung.optional |= self.optional_rungs.contains(&rung.name);
+        }
         settings.preset = self.preset.clone().or(settings.preset);
         settings.segment_seconds = self.segment_seconds.unwrap_or(settings.segment_seconds);
         settings.encoder = match self.hardware {
-            // What is found will do.
-            Hardware::None | Hardware::Auto => settings.encoder,
-            Hardware::Nvenc => Family::Nvenc,
-            Hardware::Qsv => Family::Qsv,
-            Hardware::Vaapi => Family::Vaapi,
-            Hardware::Videotoolbox => Family::Videotoolbox,
+            None => settings.encoder,
+            Some(Hardware::None) => Family::Software,
+            Some(Hardware::Auto) => Family::Auto,
+            Some(Hardware::Nvenc) => Family::Nvenc,
+            Some(Hardware::Qsv) => Family::Qsv,
+            Some(Hardware::Vaapi) => Family::Vaapi,
+            Some(Hardware::Videotoolbox) => Family::Videotoolbox,
         };
         settings.surround |= self.surround;
         settings.thumbnails &= !self.no_thumbnails;
@@ -112,28 +121,40 @@ impl Choices {
     }
 
     fn choose_rungs(&self, settings: &mut Settings) -> anyhow::Result<()> {
-        let known: Vec<String> = settings.rungs.iter().map(|rung| rung.name.clone()).collect();
-        if let Some(unknown) = self.rungs.iter().find(|rung| !known.contains(rung)) {
-            let known = known.join(", ");
-            return Err(Usage(format!("there is no rung `{unknown}`; the ladder has {known}")).into());
-        }
+        known(settings, &self.rungs)?;
         settings.rungs.retain(|rung| self.rungs.contains(&rung.name));
         Ok(())
     }
+}
 
-    /// Sees to it that the encoders that are to be used really work here.
-    pub async fn find_encoders(&self, settings: &mut Settings, tools: &Tools) -> anyhow::Result<()> {
-        if self.hardware == Hardware::Auto {
-            for family in Family::HARDWARE {
-                if trials(family, &settings.codecs, tools).await.is_ok() {
-                    settings.encoder = family;
-                    break;
-                }
-            }
-        } else if settings.encoder != Family::Software {
-            trials(settings.encoder, &settings.codecs, tools).await.map_err(Usage)?;
+/// Sees to it that the encoders that are to be used really work here.
+pub async fn find_encoders(settings: &mut Settings, guard: &Guard) -> anyhow::Result<()> {
+    match settings.encoder {
+        Family::Software => {}
+        Family::Auto => settings.encoder = hardware(&settings.codecs, guard).await,
+        family => trials(family, &settings.codecs, guard).await.map_err(Usage)?,
+    }
+    Ok(())
+}
+
+/// The first kind of hardware that works here, else the processor.
+async fn hardware(codecs: &[Codec], guard: &Guard) -> Family {
+    for family in Family::HARDWARE {
+        if trials(family, codecs, guard).await.is_ok() {
+            return family;
         }
-        Ok(())
+    }
+    Family::Software
+}
+
+/// Whether the ladder has all of these rungs.
+fn known(settings: &Settings, names: &[String]) -> Result<(), Usage> {
+    let known: Vec<&str> = settings.rungs.iter().map(|rung| rung.name.as_str()).collect();
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(unknown) => {
+            Err(Usage(format!("there is no rung `{unknown}`; the ladder has {}", known.join(", "))))
+        }
     }
 }
 
@@ -148,9 +169,9 @@ impl CodecName {
 }
 
 /// Encodes a frame in each of these codecs, or says which one cannot be.
-async fn trials(family: Family, codecs: &[Codec], tools: &Tools) -> Result<(), String> {
+async fn trials(family: Family, codecs: &[Codec], guard: &Guard) -> Result<(), String> {
     for codec in codecs {
-        encoders::try_out(family, *codec, &tools.guard).await?;
+        encoders::try_out(family, *codec, guard).await?;
     }
     Ok(())
 }

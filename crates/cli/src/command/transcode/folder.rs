@@ -9,8 +9,10 @@
 use crate::settings::{Settings, Usage};
 use anyhow::Context;
 use files::Files;
+use media::manifest::Artifact;
 use media::settings::Settings as Chosen;
 use rules::{JobId, Priority, VideoId};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -21,6 +23,8 @@ use worker::transcode::{Order, Packaged, Published, Seen};
 
 const STATE: &str = ".vodmill";
 const GENERATION: &str = "g-";
+/// Beside the master playlist only where it was asked for.
+const DASH: &str = "manifest.mpd";
 
 pub struct Folder {
     root: PathBuf,
@@ -113,37 +117,54 @@ impl Folder {
     }
 
     /// Whether what an unfinished job has committed is still there, so that it can go on.
-    pub async fn has_parts(&self, store: &Store, job: JobId, generation: &str) -> anyhow::Result<bool> {
-        let is_there = |result: &serde_json::Value| {
+    pub async fn has_parts(
+        &self,
+        store: &Store,
+        job: JobId,
+        generation: &str,
+        care: Care,
+    ) -> anyhow::Result<bool> {
+        let is_there = |result: &Value| {
             let execution = result["execution"].as_str();
-            execution.is_none_or(|execution| self.parts().folder(execution).is_dir())
+            execution.is_none_or(|execution| self.has_part(execution, result, care))
         };
         let packaged = store.results_of_stage(job, "package").await?;
         if let Some(result) = packaged.into_iter().find(|result| !result.is_null()) {
             // Killed right after it was published, it lies under its final name.
             return Ok(is_there(&result) || self.has_files(generation, &serde_json::from_value(result)?));
         }
-        for stage in ["encode", "audio", "subtitles", "thumbnails"] {
-            if !store.results_of_stage(job, stage).await?.iter().all(is_there) {
+        for stage in ["encode", "encode_optional", "audio", "subtitles", "thumbnails"] {
+            let results = match store.results_of_stage(job, stage).await {
+                // Only some jobs have it.
+                Err(store::Error::NotFound(_)) => continue,
+                results => results?,
+            };
+            if !results.iter().all(is_there) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
+    fn has_part(&self, execution: &str, result: &Value, care: Care) -> bool {
+        let folder = self.parts().folder(execution);
+        folder.is_dir() && artifacts(result).iter().all(|file| care.finds(&folder, file))
+    }
+
     fn has_files(&self, generation: &str, packaged: &Packaged) -> bool {
         let folder = self.root.join(generation);
-        packaged
-            .files
-            .iter()
-            .all(|file| fs::metadata(folder.join(&file.path)).is_ok_and(|found| found.len() == file.bytes))
+        packaged.files.iter().all(|file| Care::Sizes.finds(&folder, file))
     }
 
     /// Removes what others left behind: jobs of other wishes are given up, and so are parts that nobody committed.
     pub async fn tidy(&self, store: &Store, job: JobId) -> anyhow::Result<()> {
         for other in store.jobs(&store::job::Filter::default()).await? {
             if other.id != job && !other.state.is_final() {
-                store.cancel(other.id, None).await?;
+                match store.cancel(other.id, None).await {
+                    // All of it was committed already.
+                    Ok(()) | Err(store::Error::Refused(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         let executions = store.executions_of_job(job).await?;
@@ -159,6 +180,11 @@ impl Folder {
         for index in &published.packaged.indexes {
             files::replace(&self.root.join(&index.name), index.text.as_bytes())?;
         }
+        let is_shown = |name: &str| published.packaged.indexes.iter().any(|index| index.name == name);
+        // It would lead into what is removed now.
+        if !is_shown(DASH) {
+            files::remove(&self.root.join(DASH))?;
+        }
         for entry in fs::read_dir(&self.root)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if is_generation(&name) && name != published.generation {
@@ -170,6 +196,36 @@ impl Folder {
             files::remove(&self.root.join(STATE).join(empty))?;
         }
         Ok(())
+    }
+}
+
+/// How closely files are looked at before they are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Care {
+    Sizes,
+    /// Also their content: what was made of them was not right.
+    Hashes,
+}
+
+impl Care {
+    fn finds(self, folder: &Path, file: &Artifact) -> bool {
+        let path = folder.join(&file.path);
+        match self {
+            Care::Sizes => fs::metadata(path).is_ok_and(|found| found.len() == file.bytes),
+            Care::Hashes => files::read_through(&path).is_ok_and(|found| found.sha256 == file.sha256),
+        }
+    }
+}
+
+/// The files that a stage's result names, wherever in it.
+fn artifacts(result: &Value) -> Vec<Artifact> {
+    match result {
+        Value::Array(values) => values.iter().flat_map(artifacts).collect(),
+        Value::Object(fields) => match serde_json::from_value(result.clone()) {
+            Ok(file) => vec![file],
+            Err(_) => fields.values().flat_map(artifacts).collect(),
+        },
+        _ => Vec::new(),
     }
 }
 

@@ -61,13 +61,14 @@ impl Report {
                 ..Report::default()
             };
         };
-        let pieces = plan.pieces();
-        let encodes: Vec<(&Piece, f64)> =
-            pieces.iter().zip(tasks.iter().filter(|task| task.stage == "encode").map(done)).collect();
+        let of_stage = |name: &'static str| tasks.iter().filter(move |task| task.stage == name).map(done);
+        let all = plan.pieces().into_iter().zip(of_stage("encode"));
+        let optional = plan.optional_pieces().into_iter().zip(of_stage("encode_optional"));
+        let encodes: Vec<(Piece, f64)> = all.chain(optional).collect();
         let rungs = picture.rungs.iter().map(|rung| {
             let frames: f64 = encodes
                 .iter()
-                .filter(|(piece, _)| piece.codec == rung.codec)
+                .filter(|(piece, _)| picture.rungs_made_by(piece).any(|made| made.name == rung.name))
                 .map(|(piece, done)| piece.chunk.frames() as f64 * done)
                 .sum();
             let fraction = frames / picture.frames.max(1) as f64;
@@ -114,7 +115,7 @@ fn said(stage: &str) -> &str {
     match stage {
         "probe" => "looking at the file",
         "plan" => "planning",
-        "encode" => "encoding",
+        "encode" | "encode_optional" => "encoding",
         "audio" => "encoding sound",
         "subtitles" => "subtitles",
         "thumbnails" => "preview pictures",

@@ -1,5 +1,6 @@
 //! A worker that knows only a server's URL and its own key.
 
+use super::encoder_limits;
 use crate::Done;
 use crate::settings::Usage;
 use rules::placement::Capabilities;
@@ -30,6 +31,9 @@ pub struct AtServer {
     /// this user can
     #[arg(long, env = "VODMILL_WORKER_ALLOW_COMMANDS")]
     allow_commands: bool,
+    /// The most memory one encoder may use, in megabytes. Default: no limit
+    #[arg(long, value_name = "MB", env = "VODMILL_ENCODER_MEMORY_MB")]
+    encoder_memory: Option<u64>,
 }
 
 impl AtServer {
@@ -50,10 +54,16 @@ impl AtServer {
         (options.idle_min, options.idle_max) = (Duration::from_millis(500), Duration::from_secs(30));
         (options.error_wait, options.error_wait_max) = (Duration::from_secs(1), Duration::from_secs(15));
         let handlers = if self.allow_commands { Handlers::built_in() } else { Handlers::default() };
-        let handlers = handlers.with_transcoding(&Tools::new(client.clone()));
+        let handlers = handlers.with_transcoding(&self.tools(&client));
         let desk = HttpDesk::new(client, &options.folder);
         worker::run(desk, handlers, options, shutdown).await?;
         Ok(Done::Yes)
+    }
+
+    fn tools(&self, client: &Client) -> Tools {
+        let mut tools = Tools::new(client.clone());
+        tools.limits = encoder_limits(self.encoder_memory);
+        tools
     }
 
     fn key(&self) -> anyhow::Result<Key> {

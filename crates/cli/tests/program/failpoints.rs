@@ -1,0 +1,258 @@
+//! The program is killed before and after every durable step it makes, once for each; then it is run again, and
+//! nothing is lost and nothing has happened twice.
+
+use crate::support::{Engine, Program, World, until};
+use std::path::Path;
+use std::sync::{LazyLock, Mutex};
+use store::Step;
+
+/// Commits, retries, a permanent failure in an optional stage, a plan, a fan-in, and effects; slow enough to renew.
+const JOB: &str = r#"
+name = "failpoints"
+max_attempts = 20
+backoff_initial_ms = 20
+
+[[stage]]
+name = "plan"
+phase = "planning"
+run = ["echo", '{"segments": [1, 2, 3]}']
+
+[[stage]]
+name = "encode"
+needs = ["plan"]
+expand = "plan"
+sleep_ms = 500
+effect = { append = "effects" }
+
+[[stage]]
+name = "flaky"
+needs = ["plan"]
+run = ["sh", "-c", "test $VODMILL_ATTEMPT -gt 1"]
+effect = { append = "effects" }
+
+[[stage]]
+name = "broken"
+needs = ["plan"]
+optional = true
+run = ["sh", "-c", "exit 65"]
+
+[[stage]]
+name = "join"
+needs = ["encode", "flaky", "broken"]
+kind = "noop"
+effect = { append = "effects" }
+"#;
+
+/// Tasks of [`JOB`] in the order they are numbered: those known at once, then the expanded ones.
+const EFFECTS: [&str; 5] = ["2-1", "2-3", "2-4", "2-5", "2-6"];
+
+fn worker(world: &World) -> Program {
+    world
+        .vodmill(&["worker", "--exit-when-idle", "--slots", "2"])
+        .env("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.015")
+        .env("VODMILL_WORKER_HEARTBEAT_INTERVAL", "0.3")
+        .env("VODMILL_WORKER_OFFLINE_THRESHOLD_MINUTES", "0.01")
+        .env("VODMILL_STALE_JOB_CHECK_INTERVAL", "0.2")
+        .env("VODMILL_ARCHIVE_AFTER_DAYS", "0.000001")
+        .env("VODMILL_HISTORY_AFTER_DAYS", "1000")
+}
+
+/// An archived-to-be job, and another whose worker was killed right after its first claim.
+fn prepared(engine: Engine) -> World {
+    let world = World::new(engine);
+    world.submit("name = 'before'\n[[stage]]\nname = 'only'\nkind = 'noop'");
+    worker(&world).env("VODMILL_ARCHIVE_AFTER_DAYS", "30").succeeds();
+    assert_eq!(world.submit(JOB), 2);
+    is_killed(worker(&world).env("VODMILL_ARCHIVE_AFTER_DAYS", "30"), "claim.after");
+    world
+}
+
+fn is_killed(program: Program, failpoint: &str) {
+    use std::os::unix::process::ExitStatusExt;
+    let output = program.env("VODMILL_FAILPOINT", failpoint).output();
+    let said = crate::support::said(&output);
+    assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{failpoint} was not reached:\n{said}");
+}
+
+/// One prepared world for each engine, copied for each test.
+fn world(engine: Engine) -> World {
+    static SQLITE: LazyLock<World> = LazyLock::new(|| prepared(Engine::Sqlite));
+    static POSTGRES: LazyLock<World> = LazyLock::new(|| prepared(Engine::Postgres));
+    // PostgreSQL copies a database only while nobody else does.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match engine {
+        Engine::Sqlite => SQLITE.copy(),
+        Engine::Postgres => POSTGRES.copy(),
+    }
+}
+
+fn survives(engine: Engine, failpoint: &str) {
+    let world = world(engine);
+
+    is_killed(worker(&world), failpoint);
+    worker(&world).env("VODMILL_ARCHIVE_AFTER_DAYS", "30").succeeds();
+
+    assert_eq!(world.job_state(2), "completed");
+    let lines: Vec<String> = EFFECTS.iter().map(|task| format!("append/{task}\t{task}")).collect();
+    assert_eq!(world.effect_lines(), lines, "each effect exactly once");
+    world.is_healthy();
+}
+
+macro_rules! killed_at {
+    ($($step:ident),+ $(,)?) => {$(
+        mod $step {
+            use crate::support::Engine;
+            #[test]
+            fn before_on_sqlite() { crate::failpoints::survives(Engine::Sqlite, concat!(stringify!($step), ".before")) }
+            #[test]
+            fn after_on_sqlite() { crate::failpoints::survives(Engine::Sqlite, concat!(stringify!($step), ".after")) }
+            #[test]
+            fn before_on_postgres() { crate::failpoints::survives(Engine::Postgres, concat!(stringify!($step), ".before")) }
+            #[test]
+            fn after_on_postgres() { crate::failpoints::survives(Engine::Postgres, concat!(stringify!($step), ".after")) }
+        }
+    )+
+
+    /// Steps killed here; those that a person's command makes are in `by_hand`, below.
+    const BY_WORKER: &[&str] = &[$(stringify!($step)),+];
+    };
+}
+
+killed_at![
+    register, heartbeat, claim, progress, renew, commit, fail, settle, judge, retry, recover, offline,
+    deliver, append, delivered, archive, history,
+];
+
+/// Steps of commands that people type: killed, and typed again.
+mod by_hand {
+    use super::*;
+
+    pub const STEPS: &[&str] = &["migrate", "submit", "cancel", "rerun", "hedge", "manage"];
+
+    crate::on_both_engines![
+        a_killed_migration_is_made_whole_by_the_next,
+        a_killed_submission_is_repeated_by_its_key,
+        a_killed_cancel_is_cancelled_by_the_next,
+        a_killed_retry_is_retried_by_the_next,
+        a_killed_hedge_is_made_by_the_next_and_the_slower_execution_is_stopped,
+        a_killed_word_to_a_worker_is_said_again,
+    ];
+
+    fn a_killed_migration_is_made_whole_by_the_next(engine: Engine) {
+        for moment in ["migrate.before", "migrate.after"] {
+            let world = World::bare(engine);
+
+            is_killed(world.vodmill(&["migrate"]), moment);
+            world.vodmill(&["migrate"]).succeeds();
+
+            world.is_healthy();
+        }
+    }
+
+    fn a_killed_submission_is_repeated_by_its_key(engine: Engine) {
+        let world = World::new(engine);
+        let spec = world.write("spec.toml", JOB);
+        let submit =
+            || world.vodmill(&["submit", spec.to_str().unwrap(), "--idempotency-key", "k", "--json"]);
+
+        is_killed(submit(), "submit.before");
+        assert_eq!(world.vodmill(&["jobs", "--json"]).json().as_array().map(Vec::len), Some(0));
+        is_killed(submit(), "submit.after");
+        let again = submit().json();
+
+        assert_eq!(again["is_new"], false);
+        assert_eq!(world.vodmill(&["jobs", "--json"]).json().as_array().map(Vec::len), Some(1));
+        world.is_healthy();
+    }
+
+    fn a_killed_cancel_is_cancelled_by_the_next(engine: Engine) {
+        let world = World::new(engine);
+        let id = world.submit(JOB).to_string();
+
+        is_killed(world.vodmill(&["job", "cancel", &id]), "cancel.before");
+        assert_eq!(world.job_state(id.parse().unwrap()), "pending");
+        is_killed(world.vodmill(&["job", "cancel", &id]), "cancel.after");
+
+        let said = world.vodmill(&["job", "cancel", &id]).ends_with(1);
+        assert!(said.contains("cancelled, which is final"), "{said}");
+        world.is_healthy();
+    }
+
+    fn a_killed_retry_is_retried_by_the_next(engine: Engine) {
+        let world = World::new(engine);
+        let id = world.submit("name = 'x'\n[[stage]]\nname = 'a'\nrun = ['sh', '-c', 'exit 65']").to_string();
+        worker(&world).env("VODMILL_ARCHIVE_AFTER_DAYS", "30").succeeds();
+        assert_eq!(world.job_state(id.parse().unwrap()), "failed");
+
+        is_killed(world.vodmill(&["job", "retry", &id]), "rerun.before");
+        assert_eq!(world.job_state(id.parse().unwrap()), "failed");
+        is_killed(world.vodmill(&["job", "retry", &id]), "rerun.after");
+
+        assert_eq!(world.job_state(id.parse().unwrap()), "pending");
+        world.is_healthy();
+    }
+
+    /// A piece that never ends where it is begun first, and two workers.
+    fn a_killed_hedge_is_made_by_the_next_and_the_slower_execution_is_stopped(engine: Engine) {
+        let world = World::new(engine);
+        let folder = world.folder.path().display();
+        let stuck = format!(
+            "test $VODMILL_SEGMENT = 3 && mkdir {folder}/stuck && echo $$ >{folder}/pid && exec sleep 600; true"
+        );
+        let job = world.submit(&format!(
+            "name = 'x'\n[[stage]]\nname = 'encode'\nsegments = 4\nhedge = true\nrun = ['sh', '-c', '{stuck}']\n\
+             effect = {{ append = 'effects' }}"
+        ));
+        let able = |args: &[&str]| world.vodmill(args).env("VODMILL_WORKER_HEARTBEAT_INTERVAL", "0.3");
+        let workers = [0, 1].map(|_| able(&["worker", "--slots", "1", "--no-orchestrator"]).start());
+
+        is_killed(able(&["orchestrate"]), "hedge.before");
+        is_killed(able(&["orchestrate"]), "hedge.after");
+        let orchestrator = able(&["orchestrate"]).start();
+
+        until("the job ends", || world.job_state(job) == "completed");
+        let pid = std::fs::read_to_string(world.folder.path().join("pid")).unwrap();
+        until("the slower one is stopped", || !Path::new("/proc").join(pid.trim()).exists());
+        let executions = world.vodmill(&["job", "executions", &job.to_string(), "--json"]).json();
+        assert_eq!(executions.as_array().unwrap().len(), 5, "four, and one more");
+        until("the effects are delivered", || world.effect_lines().len() >= 4);
+        for mut process in workers.into_iter().chain([orchestrator]) {
+            process.signal(libc::SIGTERM);
+            assert_eq!(process.ends(), Some(0));
+        }
+        assert_eq!(world.effect_lines().len(), 4);
+        world.is_healthy();
+    }
+
+    fn a_killed_word_to_a_worker_is_said_again(engine: Engine) {
+        let world = World::new(engine);
+        world.submit("name = 'x'\n[[stage]]\nname = 'a'\nkind = 'noop'");
+        worker(&world).succeeds();
+        let workers = world.vodmill(&["workers", "--all", "--json"]).json();
+        let id = workers[0]["id"].as_str().unwrap().to_owned();
+
+        is_killed(world.vodmill(&["workers", "disable", &id]), "manage.before");
+        is_killed(world.vodmill(&["workers", "disable", &id]), "manage.after");
+
+        let workers = world.vodmill(&["workers", "--all", "--json"]).json();
+        assert_eq!(workers[0]["status"], "disabled");
+        world.is_healthy();
+    }
+}
+
+/// Steps of `vodmill transcode` alone: `resume/steps.rs` kills them.
+const BY_TRANSCODE: &[&str] = &["video"];
+
+/// A new durable step must be killed somewhere. Nobody logs by hand yet; that a video is published is part of a commit.
+#[test]
+fn every_durable_step_is_killed() {
+    // What is done at a server: `server/videos.rs` kills it.
+    const AT_A_SERVER: &[&str] = &["publish"];
+    const NOT_YET: &[&str] = &["log"];
+    for step in Step::ALL {
+        let name = step.name();
+        let lists = [BY_WORKER, BY_TRANSCODE, by_hand::STEPS, AT_A_SERVER, NOT_YET];
+        assert!(lists.iter().any(|list| list.contains(&name.as_str())), "{name} is killed by no test");
+    }
+}

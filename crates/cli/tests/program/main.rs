@@ -1,0 +1,23 @@
+//! The program, as people and other programs use it: real processes, real signals, real servers, on both engines.
+//!
+//! One program for all of them, so that tests that wait and tests that encode share the processors; [`support::seat`] says
+//! how many of the latter go on at once. One file or folder for each subject: `cargo test -p vodmill --test program chaos::`.
+
+#![allow(clippy::unwrap_used)]
+
+mod admin;
+mod arrows;
+mod bench;
+mod browser;
+mod chaos;
+mod failpoints;
+mod listings;
+mod live;
+mod mistakes;
+mod processes;
+mod redis;
+mod resume;
+mod server;
+mod storage;
+mod support;
+mod transcode;

@@ -1,0 +1,17 @@
+//! `vodmill serve` as a process, spoken to over real HTTP, on both engines.
+
+mod auth;
+mod contract;
+mod early;
+mod elsewhere;
+mod encoders;
+mod fleet;
+mod home;
+mod logs;
+mod metrics;
+mod playback;
+mod prometheus;
+mod protocol;
+mod traces;
+mod uploads;
+mod videos;

@@ -1,0 +1,13 @@
+//! Everything in a bucket: servers without a disk in common, workers that reach it themselves, and a storage that fails.
+
+mod bucket;
+mod direct;
+mod faults;
+mod janitor;
+mod line;
+mod mistakes;
+mod platform;
+mod site;
+mod stream;
+mod upgrade;
+mod uploads;

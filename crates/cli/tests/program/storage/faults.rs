@@ -1,0 +1,63 @@
+//! A storage that answers late, halfway, with 503, or not at all.
+
+use super::line::{Line, Mood};
+use super::site::{Site, good};
+use crate::support::{Engine, until};
+use std::time::Duration;
+
+#[test]
+fn a_storage_that_fails_costs_time_and_nothing_else() {
+    let seed = 7;
+    let mut site = Site::new(Engine::Sqlite);
+    let storage = Line::to(&site.endpoint, seed);
+    site.endpoint = storage.url();
+    let mut server = site.server("a", &[("VODMILL_SERVER_SLOTS", "1")]);
+    let _worker = site.worker(&server, &server.url(""));
+    let file = std::fs::read(site.sample("talk.mkv", 2)).unwrap();
+
+    // Every connection is slow, refused or cut, for the server and for the worker; the server is killed once.
+    storage.set(Mood::Moody);
+    for slug in ["one", "two"] {
+        upload(&server, &file, slug);
+    }
+    until("something is made", || !site.bucket.objects("parts").is_empty());
+    server.kill();
+    server.start();
+    server.video_is(1, "ready");
+
+    // The storage itself is gone for a while.
+    storage.set(Mood::Down);
+    site.bucket.stop();
+    let health = server.get("/api/health");
+    assert_eq!((&health["status"], &health["storage"]["is_reachable"]), (&"ok".into(), &false.into()));
+    let master = server.text("/videos/one/master.m3u8");
+    let rung = master.lines().find(|line| line.starts_with("g-")).unwrap().to_owned();
+    let away = server.anyone("GET", &format!("/videos/one/{rung}")).send().unwrap();
+    assert_eq!(away.status(), 503);
+    site.bucket.start_again();
+    storage.set(Mood::Moody);
+    server.video_is(2, "ready");
+
+    storage.set(Mood::Good);
+    for video in [1, 2] {
+        site.is_published_once(video);
+    }
+    site.is_tidy();
+    assert_eq!(site.bucket.objects("sources").len(), 2);
+    assert!(storage.struck() > 10, "seed {seed}: {} connections were struck", storage.struck());
+    site.world.is_healthy();
+}
+
+/// As a person would: again, if the server says that it cannot now.
+fn upload(server: &super::site::Server<'_>, file: &[u8], slug: &str) {
+    let path = format!("/api/videos?name=talk.mkv&slug={slug}");
+    for _ in 0..20 {
+        let response = server.admin("POST", &path).body(file.to_vec()).send().unwrap();
+        if response.status() != 503 {
+            good(response);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{slug} was not taken");
+}
