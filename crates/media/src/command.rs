@@ -42,7 +42,7 @@ pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, sour
     let chunk = &piece.chunk;
     let mut args = ffmpeg();
     args.extend(encoder::device(picture.manner.family));
-    let threads = chunk.threads.to_string();
+    let threads = picture.manner.threads.to_string();
     args.extend(words(["-threads", &threads]));
     args.extend(clock(&plan.source));
     if let Some(seconds) = chunk.seek {
@@ -50,7 +50,7 @@ pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, sour
     }
     args.extend(picture::through_changes(video));
     args.extend(input::arguments(source));
-    let rungs: Vec<_> = picture.rungs_made_by(piece).collect();
+    let rungs: Vec<_> = picture.rungs_of_group(&piece.group).collect();
     let sizes: Vec<_> = rungs.iter().map(|rung| (rung.width, rung.height)).collect();
     let Some(&(width, height)) = sizes.first() else { return args };
     let graph = format!(
@@ -62,7 +62,7 @@ pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, sour
     args.extend(words(["-filter_complex_threads", &threads, "-filter_complex", &graph]));
     for (at, rung) in rungs.into_iter().enumerate() {
         args.extend(words(["-map", &format!("[r{at}]")]));
-        args.extend(encoder::arguments(rung, &picture.manner, chunk.threads));
+        args.extend(encoder::arguments(rung, &picture.manner));
         args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
         args.extend(words(["-movflags", FRAGMENTED]));
         args.extend(alone(&rung.name));
@@ -227,7 +227,7 @@ pub fn whole(plan: &Plan, source: &str) -> Vec<String> {
     for codec in &plan.settings.codecs {
         for (at, rung) in picture.rungs_of(*codec).enumerate() {
             args.extend(words(["-map", &format!("[{codec}r{at}]")]));
-            args.extend(default_threads(encoder::arguments(rung, &picture.manner, 1)));
+            args.extend(default_threads(encoder::arguments(rung, &picture.manner)));
             args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
             args.extend(words(["-movflags", FRAGMENTED]));
             args.extend(alone(&rung.name));

@@ -110,16 +110,18 @@ pub struct Manner {
     /// Frames from one picture that stands alone to the next; never more, never fewer.
     pub gop: u32,
     pub rate: Ratio,
+    /// Of each encoder.
+    pub threads: u32,
 }
 
 /// The arguments that make `rung` of what comes out of the filter graph.
-pub fn arguments(rung: &Rung, manner: &Manner, threads: u32) -> Vec<String> {
+pub fn arguments(rung: &Rung, manner: &Manner) -> Vec<String> {
     let encoder = manner.family.encoder(rung.codec);
     let mut args = words(["-c:v", &encoder]);
     match (manner.family, rung.codec) {
-        (Family::Software | Family::Auto, Codec::H264) => x264(&mut args, rung, manner, threads),
-        (Family::Software | Family::Auto, Codec::Hevc) => x265(&mut args, rung, manner, threads),
-        (Family::Software | Family::Auto, Codec::Av1) => svtav1(&mut args, rung, manner, threads),
+        (Family::Software | Family::Auto, Codec::H264) => x264(&mut args, rung, manner),
+        (Family::Software | Family::Auto, Codec::Hevc) => x265(&mut args, rung, manner),
+        (Family::Software | Family::Auto, Codec::Av1) => svtav1(&mut args, rung, manner),
         (family, _) => hardware(&mut args, family, rung, manner),
     }
     if rung.codec == Codec::Hevc {
@@ -136,19 +138,19 @@ fn buffer_kbit(rung: &Rung) -> u32 {
     (f64::from(rung.max_kbps) * BUFFER_SECONDS) as u32
 }
 
-fn x264(args: &mut Vec<String>, rung: &Rung, manner: &Manner, threads: u32) {
+fn x264(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
     let preset = manner.preset.as_deref().unwrap_or("fast");
     let gop = manner.gop.to_string();
     args.extend(words(["-preset", preset, "-profile:v", "high", "-pix_fmt", "yuv420p"]));
     args.extend(words(["-crf", &rung.crf.to_string()]));
     args.extend(capped(rung));
     args.extend(words(["-g", &gop, "-keyint_min", &gop, "-sc_threshold", "0"]));
-    args.extend(words(["-threads", &threads.to_string()]));
+    args.extend(words(["-threads", &manner.threads.to_string()]));
 }
 
-fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner, threads: u32) {
+fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
     let preset = manner.preset.as_deref().unwrap_or("fast");
-    let gop = manner.gop;
+    let (gop, threads) = (manner.gop, manner.threads);
     let pools = if threads == 1 { "none".into() } else { threads.to_string() };
     let params = format!(
         "keyint={gop}:min-keyint={gop}:scenecut=0:open-gop=0:repeat-headers=0:vbv-maxrate={}:vbv-bufsize={}:\
@@ -160,9 +162,9 @@ fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner, threads: u32) {
     args.extend(words(["-x265-params", &params]));
 }
 
-fn svtav1(args: &mut Vec<String>, rung: &Rung, manner: &Manner, threads: u32) {
+fn svtav1(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
     let preset = manner.preset.as_deref().unwrap_or("8");
-    let params = format!("scd=0:lp={}:mbr={}", threads, rung.max_kbps);
+    let params = format!("scd=0:lp={}:mbr={}", manner.threads, rung.max_kbps);
     args.extend(words(["-preset", preset, "-pix_fmt", "yuv420p", "-crf", &rung.crf.to_string()]));
     args.extend(words(["-g", &manner.gop.to_string(), "-svtav1-params", &params]));
 }
@@ -213,7 +215,7 @@ pub fn device(family: Family) -> Vec<String> {
 /// Encodes one frame, told what it will be told in earnest: only what really works is believed.
 pub fn trial(family: Family, codec: Codec) -> Vec<String> {
     let rate = Ratio { num: 25, den: 1 };
-    let manner = Manner { family, preset: None, gop: 50, rate };
+    let manner = Manner { family, preset: None, gop: 50, rate, threads: 1 };
     let crf = codec.default_crf();
     let rung =
         Rung { name: String::new(), codec, width: 256, height: 256, crf, max_kbps: 500, optional: false };
@@ -221,7 +223,7 @@ pub fn trial(family: Family, codec: Codec) -> Vec<String> {
     args.extend(device(family));
     args.extend(words(["-f", "lavfi", "-i", "color=black:size=256x256:rate=25", "-frames:v", "1"]));
     args.extend(upload(family).into_iter().flat_map(|filter| words(["-vf", filter])));
-    args.extend(arguments(&rung, &manner, 1));
+    args.extend(arguments(&rung, &manner));
     args.extend(words(["-f", "null", "-"]));
     args
 }
@@ -245,7 +247,7 @@ mod tests {
             optional: false,
         };
         let rate = Ratio { num: 25, den: 1 };
-        arguments(&rung, &Manner { family, preset: None, gop: 50, rate }, threads).join(" ")
+        arguments(&rung, &Manner { family, preset: None, gop: 50, rate, threads }).join(" ")
     }
 
     #[test]

@@ -32,6 +32,18 @@ pub struct Picture {
     pub segment_frames: u32,
     /// Whole segments each; they are encoded independently of each other.
     pub chunks: Vec<Chunk>,
+    /// What is encoded together. A plan of an older version has none: see [`Picture::groups`].
+    #[serde(default)]
+    groups: Vec<Group>,
+}
+
+/// Rungs of a codec that one task makes of a chunk, from one decoding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub codec: Codec,
+    /// Default: all that are not optional, for those are made alone, to fail alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rungs: Vec<String>,
 }
 
 /// A run of frames that one task encodes.
@@ -42,21 +54,17 @@ pub struct Chunk {
     /// The first frame that is not its own.
     pub end_frame: u64,
     pub first_segment: u32,
-    /// Of each encoder.
-    pub threads: u32,
     /// Where its decoding begins, in seconds on the file's own clock; at the beginning where none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seek: Option<f64>,
 }
 
-/// What one encoding task does: a chunk, in all rungs of a codec, from one decoding.
+/// What one encoding task does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
     pub chunk: Chunk,
-    pub codec: Codec,
-    /// Only this rung, which is optional: alone, so that it fails alone. Default: all that are not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rung: Option<String>,
+    #[serde(flatten)]
+    pub group: Group,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,17 +118,8 @@ fn chunks_per_slot(slots: f64) -> f64 {
     2.0 + slots.log2() / 3.0
 }
 
-/// One thread costs the least. At the end slots fall idle one after the other: what is encoded last uses them too.
-const MOST_THREADS: u32 = 4;
-
-fn threads(chunk: usize, chunks: usize, parallel: u32) -> u32 {
-    let is_last = chunk + parallel as usize >= chunks;
-    if is_last {
-        parallel.min(MOST_THREADS).max(parallel.div_ceil(chunks as u32).min(16))
-    } else {
-        1
-    }
-}
+/// Of each encoder. One costs the least, and with more x264 does not make the same bytes of the same pictures twice.
+const THREADS: u32 = 1;
 
 pub fn make(mut source: Source, settings: Settings) -> Plan {
     let picture = source.video.as_ref().map(|video| {
@@ -134,14 +133,15 @@ pub fn make(mut source: Source, settings: Settings) -> Plan {
         let (timescale, frame_ticks) = ticks(timing.rate);
         let preset = settings.preset.clone();
         Picture {
-            rungs,
             skipped,
-            manner: Manner { family: settings.encoder, preset, gop, rate: timing.rate },
+            manner: Manner { family: settings.encoder, preset, gop, rate: timing.rate, threads: THREADS },
             timescale,
             frame_ticks,
             frames: timing.frames,
             segment_frames,
-            chunks: chunks(&lengths, timing, segment_frames, settings.parallel),
+            groups: groups(&rungs, &settings.codecs, (settings.parallel as usize).div_ceil(lengths.len())),
+            rungs,
+            chunks: chunks(&lengths, timing, segment_frames),
         }
     });
     if let Some(video) = &mut source.video {
@@ -159,20 +159,17 @@ impl Plan {
         self.source.duration()
     }
 
+    /// Of each group all chunks, group after group.
     pub fn pieces(&self) -> Vec<Piece> {
         let Some(picture) = &self.picture else { return Vec::new() };
-        let of_codec = |&codec| picture.chunks.iter().map(move |&chunk| Piece { chunk, codec, rung: None });
-        self.settings.codecs.iter().flat_map(of_codec).collect()
+        picture.groups(&self.settings.codecs).iter().flat_map(|group| picture.pieces_of(group)).collect()
     }
 
-    /// Of each optional rung all chunks, rung after rung.
+    /// As [`Plan::pieces`], of what is optional.
     pub fn optional_pieces(&self) -> Vec<Piece> {
         let Some(picture) = &self.picture else { return Vec::new() };
-        let of_rung = |rung: &Rung| {
-            let piece = |&chunk| Piece { chunk, codec: rung.codec, rung: Some(rung.name.clone()) };
-            picture.chunks.iter().map(piece).collect::<Vec<_>>()
-        };
-        picture.optional_rungs().flat_map(of_rung).collect()
+        let alone = |rung: &Rung| Group { codec: rung.codec, rungs: vec![rung.name.clone()] };
+        picture.optional_rungs().flat_map(|rung| picture.pieces_of(&alone(rung))).collect()
     }
 
     /// Where segments end, in seconds: of picture and sound alike.
@@ -198,12 +195,24 @@ impl Picture {
         self.rungs.iter().filter(|rung| rung.optional)
     }
 
-    /// What comes of one piece.
-    pub fn rungs_made_by(&self, piece: &Piece) -> impl Iterator<Item = &Rung> {
-        self.rungs_of(piece.codec).filter(|rung| match &piece.rung {
-            Some(name) => rung.name == *name,
-            None => !rung.optional,
+    /// What is encoded together, but for what is optional.
+    pub fn groups(&self, codecs: &[Codec]) -> Vec<Group> {
+        if self.groups.is_empty() {
+            return codecs.iter().map(|&codec| Group { codec, rungs: Vec::new() }).collect();
+        }
+        self.groups.clone()
+    }
+
+    /// What comes of a group.
+    pub fn rungs_of_group(&self, group: &Group) -> impl Iterator<Item = &Rung> {
+        self.rungs_of(group.codec).filter(|rung| match group.rungs.as_slice() {
+            [] => !rung.optional,
+            names => names.contains(&rung.name),
         })
+    }
+
+    fn pieces_of(&self, group: &Group) -> Vec<Piece> {
+        self.chunks.iter().map(|&chunk| Piece { chunk, group: group.clone() }).collect()
     }
 
     pub fn segments(&self) -> u64 {
@@ -244,7 +253,7 @@ fn chunk_lengths(frames: u64, rate: Ratio, segment_frames: u32, parallel: u32, c
     (0..chunks).map(|at| segments * (at + 1) / chunks - segments * at / chunks).collect()
 }
 
-fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32, parallel: u32) -> Vec<Chunk> {
+fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32) -> Vec<Chunk> {
     let mut first_segment = 0;
     let chunk = |(number, length): (usize, &u64)| {
         let first = first_segment;
@@ -255,11 +264,25 @@ fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32, parallel: u32) 
             first_frame,
             end_frame: (first_segment * u64::from(segment_frames)).min(timing.frames),
             first_segment: first as u32,
-            threads: threads(number, lengths.len(), parallel),
             seek: picture::seek(timing, first_frame),
         }
     };
     lengths.iter().enumerate().map(chunk).collect()
+}
+
+/// A decoding serves all rungs of a codec. Where slots would be idle, there is a second one: the largest rung costs about as
+/// much as all others together.
+fn groups(rungs: &[Rung], codecs: &[Codec], slots_for_a_chunk: usize) -> Vec<Group> {
+    let of_codec = |&codec: &Codec| {
+        let of_codec = rungs.iter().filter(|rung| rung.codec == codec && !rung.optional);
+        let mut largest: Vec<String> = of_codec.map(|rung| rung.name.clone()).collect();
+        let others = largest.split_off(largest.len().min(1));
+        match slots_for_a_chunk > codecs.len() && !others.is_empty() {
+            true => vec![Group { codec, rungs: largest }, Group { codec, rungs: others }],
+            false => vec![Group { codec, rungs: Vec::new() }],
+        }
+    };
+    codecs.iter().flat_map(of_codec).collect()
 }
 
 /// Stereo of each track, always; and the track as it is where it has more and that is asked for.
@@ -372,7 +395,7 @@ mod tests {
         for frames in [1, 149, 150, 151, 1000, 12_345, 540_000] {
             for parallel in [1, 2, 8, 64] {
                 let lengths = chunk_lengths(frames, R25, 150, parallel, true);
-                let chunks = chunks(&lengths, &timing(frames), 150, parallel);
+                let chunks = chunks(&lengths, &timing(frames), 150);
 
                 assert_eq!((chunks[0].first_frame, chunks[chunks.len() - 1].end_frame), (0, frames));
                 for pair in chunks.windows(2) {
@@ -392,6 +415,29 @@ mod tests {
         let hour = lengths(3600, 2);
         assert!(hour.iter().all(|segments| (4..=6).contains(segments)), "{hour:?}");
         assert_eq!(lengths(3600, 64).len(), 256, "a fleet gets many");
+    }
+
+    #[test]
+    fn the_largest_rung_of_a_short_clip_is_made_beside_the_others() {
+        let rung = |name: &str, optional| Rung {
+            name: name.into(),
+            codec: Codec::H264,
+            width: 2,
+            height: 2,
+            crf: 23,
+            max_kbps: 1,
+            optional,
+        };
+        let rungs = [rung("4k", true), rung("1080p", false), rung("720p", false), rung("480p", false)];
+        let made = |rungs: &[Rung], slots| {
+            let groups = groups(rungs, &[Codec::H264], slots);
+            groups.into_iter().map(|group| group.rungs.join("+")).collect::<Vec<_>>()
+        };
+
+        assert_eq!(made(&rungs, 1), [""], "all from one decoding");
+        assert_eq!(made(&rungs, 2), ["1080p", "720p+480p"]);
+        assert_eq!(made(&rungs, 16), ["1080p", "720p+480p"]);
+        assert_eq!(made(&rungs[3..], 2), [""], "one rung cannot be divided");
     }
 
     #[test]

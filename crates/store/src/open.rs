@@ -180,7 +180,7 @@ fn is_read_only(path: &std::path::Path) -> bool {
 fn at(path: &std::path::Path, error: Error) -> Error {
     match error {
         Error::Unavailable(source) | Error::Database(source) if is_read_only(path) => {
-            Error::ReadOnly(source.to_string())
+            Error::ReadOnly(format!("{}: {source}", path.display()))
         }
         Error::Unavailable(source) | Error::Database(source) => {
             Error::Invalid(format!("cannot open the database {}: {source}", path.display()))

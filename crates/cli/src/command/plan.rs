@@ -93,11 +93,11 @@ fn lines(plan: &Plan) -> Vec<String> {
         let seconds = |frames: u64| frames as f64 / picture.manner.rate.to_f64();
         let longest = picture.chunks.iter().map(|chunk| chunk.frames()).max().unwrap_or(0);
         lines.push(format!(
-            "chunks      {} of at most {:.1} s, segments of {:.3} s, {} thread(s) for each encoder of the last",
+            "chunks      {} of at most {:.1} s, segments of {:.3} s; {} pieces of work",
             picture.chunks.len(),
             seconds(longest),
             seconds(picture.segment_frames.into()),
-            picture.chunks.last().map_or(1, |chunk| chunk.threads)
+            plan.pieces().len() + plan.optional_pieces().len()
         ));
     }
     for track in &plan.audio {

@@ -7,7 +7,7 @@ use crate::problem::Result;
 use axum::extract::State;
 use media::encoder::Codec;
 use media::ladder::Rung;
-use media::plan::Picture;
+use media::plan::{Group, Picture};
 use rules::JobId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -74,7 +74,7 @@ pub(crate) const PICTURES: [&str; 2] = ["encode", "encode_optional"];
 
 /// How far those stages are.
 struct Runs {
-    /// A task encodes one chunk in all rungs of a codec; those of the first codec are the first run.
+    /// A task encodes one chunk in the rungs of a group; those of the first group are the first run.
     all: Vec<Run>,
     /// A task encodes one chunk in one rung; those of the first such rung are the first run.
     optional: Vec<Run>,
@@ -102,7 +102,8 @@ impl Planned {
             let at = self.picture.optional_rungs().position(|other| other.name == rung.name);
             (&runs.optional, at)
         } else {
-            (&runs.all, self.settings.codecs.iter().position(|codec| *codec == rung.codec))
+            let makes = |group: &Group| self.picture.rungs_of_group(group).any(|made| made.name == rung.name);
+            (&runs.all, self.picture.groups(&self.settings.codecs).iter().position(makes))
         };
         let number = number.unwrap_or(0) as i64;
         runs.iter().find(|run| run.job == job && run.number == number)

@@ -1,4 +1,4 @@
-//! One chunk of the picture, in all rungs of a codec from one decoding, or in one optional rung alone.
+//! One chunk of the picture, in the rungs of a group, from one decoding.
 
 use super::{Tracks, Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
@@ -24,7 +24,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let begun = Instant::now();
         input.unchanged(work.succeed("encode", argv, Some(measure)).await)?;
         let seconds = piece.chunk.frames() as f64 / picture.manner.rate.to_f64();
-        ENCODE_SPEED.observe([piece.codec.as_str()], seconds / begun.elapsed().as_secs_f64());
+        ENCODE_SPEED.observe([piece.group.codec.as_str()], seconds / begun.elapsed().as_secs_f64());
 
         work.context.set_step("cut");
         let folder = work.context.folder().await?.to_owned();
@@ -57,9 +57,9 @@ fn cuts(picture: &Picture, piece: &Piece) -> Vec<Cut> {
         frames_per_segment: picture.segment_frames,
         first_segment: piece.chunk.first_segment,
         ticks_per_frame: picture.frame_ticks,
-        delay: piece.codec.delay(),
+        delay: piece.group.codec.delay(),
     };
-    picture.rungs_made_by(piece).map(cut).collect()
+    picture.rungs_of_group(&piece.group).map(cut).collect()
 }
 
 fn cut_all(folder: &Path, made: &Path, cuts: &[Cut]) -> Result<Vec<Track>, Failed> {

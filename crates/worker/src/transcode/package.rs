@@ -10,7 +10,7 @@ use media::plan::Plan;
 use media::{command, dash, master, playlist, vtt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 #[derive(Serialize, Deserialize)]
@@ -101,6 +101,7 @@ impl Parts {
         let (mut encoded, sounds): (Vec<Tracks>, Vec<Tracks>) =
             (work.results("encode")?, work.results("audio")?);
         encoded.extend(work.results_if_any("encode_optional")?);
+        once_each(&mut encoded);
         let left_out = leave_out(&plan, &mut encoded);
         let (texts, pictures): (Vec<Texts>, Vec<Pictures>) =
             (work.results("subtitles")?, work.results("thumbnails")?);
@@ -207,6 +208,17 @@ impl Parts {
     }
 }
 
+/// A worker of a version that knows no groups makes all rungs of each piece: the first of each is as good as the others.
+fn once_each(encoded: &mut [Tracks]) {
+    let mut seen = HashSet::new();
+    for made in encoded {
+        made.tracks.retain(|track| {
+            let first = track.segments.first().map(|segment| segment.number);
+            seen.insert((track.name.clone(), first))
+        });
+    }
+}
+
 /// Takes out every optional rung of which a chunk could not be made; says which.
 fn leave_out(plan: &Plan, encoded: &mut [Tracks]) -> Vec<String> {
     let Some(picture) = &plan.picture else { return Vec::new() };
@@ -283,4 +295,46 @@ async fn progressive(work: &Work<'_>, of: &Presentation, tree: &Path) -> Result<
         Artifact::of(&tree, "video.mp4").map_err(|error| disk("reading", &to, &error))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use media::manifest::Segment;
+    use media::ratio::Ratio;
+
+    fn made(execution: &str, rungs: &[&str], segment: u32) -> Tracks {
+        let file = |path: String| Artifact { path, bytes: 1, sha256: String::new() };
+        let track = |name: &&str| Track {
+            name: (*name).into(),
+            codec: "avc1".into(),
+            timescale: 25,
+            shape: Shape::Video { width: 2, height: 2, frame_rate: Ratio { num: 25, den: 1 } },
+            init: file(format!("{name}/init.mp4")),
+            later_inits: Vec::new(),
+            segments: vec![Segment {
+                file: file(format!("{name}/{segment}.m4s")),
+                number: segment,
+                start: 0,
+                duration: 1,
+                samples: 1,
+                key_frames: Vec::new(),
+            }],
+        };
+        Tracks { execution: execution.into(), tracks: rungs.iter().map(track).collect() }
+    }
+
+    #[test]
+    fn rungs_that_an_older_worker_made_twice_are_taken_once() {
+        let mut encoded =
+            vec![made("a", &["1080p"], 0), made("b", &["1080p"], 1), made("old", &["1080p", "720p"], 0)];
+
+        once_each(&mut encoded);
+
+        let kept = |made: &Tracks| made.tracks.iter().map(|track| track.name.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            encoded.iter().map(kept).collect::<Vec<_>>(),
+            [vec!["1080p"], vec!["1080p"], vec!["720p"]]
+        );
+    }
 }

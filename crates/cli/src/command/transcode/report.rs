@@ -68,7 +68,7 @@ impl Report {
         let rungs = picture.rungs.iter().map(|rung| {
             let frames: f64 = encodes
                 .iter()
-                .filter(|(piece, _)| picture.rungs_made_by(piece).any(|made| made.name == rung.name))
+                .filter(|(piece, _)| picture.rungs_of_group(&piece.group).any(|made| made.name == rung.name))
                 .map(|(piece, done)| piece.chunk.frames() as f64 * done)
                 .sum();
             let fraction = frames / picture.frames.max(1) as f64;
