@@ -16,6 +16,12 @@ pub fn line(text: &str) {
     }
 }
 
+/// Tells on standard error what is no answer, in one piece: whoever reads along never sees half a line.
+pub fn tell(text: &str) {
+    // Nobody may be listening; that is no reason to end.
+    let _ = std::io::stderr().write_all(format!("vodmill: {text}\n").as_bytes());
+}
+
 /// Prints columns, each as wide as its widest cell.
 pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
     let width = |column: usize| {

@@ -75,8 +75,8 @@ SELECT id FROM outbox WHERE delivered_at IS NULL AND available_at <= $1 AND (top
 const PRUNE: &str = "
 DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE delivered_at < $1 ORDER BY id LIMIT $2)";
 
-/// How long a delivery may take before another orchestrator tries.
-const VISIBILITY: Millis = Millis::from_secs(60);
+/// How long a post may take before another orchestrator tries. Other deliveries have a lease, as tasks have.
+const POSTING: Millis = Millis::from_secs(60);
 
 pub(crate) async fn insert(tx: &mut Tx, messages: &[Message]) -> Result<()> {
     let at = tx.now().0;
@@ -121,8 +121,9 @@ impl Store {
     async fn take_once(&self, max: i64, alerts: bool) -> Result<Vec<Delivery>> {
         let mut tx = self.db.write(Step::Deliver).await?;
         let now = tx.now();
+        let until = now + if alerts { POSTING } else { self.options.lease };
         let mut rows: Vec<(i64, String, String, String, i64)> =
-            tx.query(TAKE).bind(now).bind(now + VISIBILITY).bind(max).bind(alerts).all().await?;
+            tx.query(TAKE).bind(now).bind(until).bind(max).bind(alerts).all().await?;
         tx.commit().await?;
         // An UPDATE returns its rows in no order.
         rows.sort();

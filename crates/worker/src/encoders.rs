@@ -35,17 +35,23 @@ pub async fn try_out(family: Family, codec: Codec, guard: &Guard) -> Result<(), 
 /// Everything that works here.
 pub async fn find(guard: &Guard) -> Vec<(Family, Codec)> {
     let families = [Family::Software].into_iter().chain(Family::HARDWARE);
-    let all = families.flat_map(|family| Codec::ALL.map(|codec| (family, codec)));
-    let tried = stream::iter(all.map(|(family, codec)| async move {
+    let found = stream::iter(families.map(|family| find_of(family, guard)));
+    found.buffered(SIDE_BY_SIDE).flat_map(stream::iter).collect().await
+}
+
+/// Every device that encodes anything encodes H.264: without that the rest of its family is not tried.
+async fn find_of(family: Family, guard: &Guard) -> Vec<(Family, Codec)> {
+    let mut found = Vec::new();
+    for codec in Codec::ALL {
         match try_out(family, codec, guard).await {
-            Ok(()) => Some((family, codec)),
-            Err(why) => {
-                debug!("{why}");
-                None
-            }
+            Ok(()) => found.push((family, codec)),
+            Err(why) => debug!("{why}"),
         }
-    }));
-    tried.buffered(SIDE_BY_SIDE).filter_map(std::future::ready).collect().await
+        if found.is_empty() && family != Family::Software {
+            break;
+        }
+    }
+    found
 }
 
 /// What a worker with these encoders is able to do.

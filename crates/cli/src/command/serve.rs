@@ -2,6 +2,7 @@
 
 use super::worker::processors;
 use crate::beside::Beside;
+use crate::output;
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, metrics};
 use anyhow::Context;
@@ -60,7 +61,7 @@ impl Args {
             TcpListener::bind(address).await.with_context(|| Usage(format!("cannot listen on {address}")))?;
         let _shown = metrics::show(settings, app.metrics.clone()).await?;
         let shutdown = Shutdown::on_signals()?;
-        eprintln!("vodmill: listening on http://{}", listener.local_addr()?);
+        output::tell(&format!("listening on http://{}", listener.local_addr()?));
 
         let (ending, orchestrating) = orchestrate(settings, &store, &mut beside)?;
         let closing = CancellationToken::new();
@@ -151,8 +152,8 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
     }
     let (admin, new) = AdminSecret::of(store).await?;
     if let Some(secret) = new {
-        eprintln!("vodmill: the admin secret, shown this once: {secret}");
-        eprintln!("vodmill: send it as X-Admin-Secret, or let commands have it as VODMILL_ADMIN_SECRET");
+        output::tell(&format!("the admin secret, shown this once: {secret}"));
+        output::tell("send it as X-Admin-Secret, or let commands have it as VODMILL_ADMIN_SECRET");
     }
     Ok(admin)
 }

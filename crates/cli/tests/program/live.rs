@@ -37,16 +37,8 @@ impl Server {
         for (name, value) in settings {
             program = program.env(name, value);
         }
-        let mut process = program.start_logged(&log);
-        let mut address = None;
-        until("the server listens", || {
-            let said = std::fs::read_to_string(&log).unwrap();
-            assert!(!process.has_ended(), "{said}");
-            let after = said.split_once("listening on http://").and_then(|(_, rest)| rest.split_once('\n'));
-            address = after.map(|(address, _)| address.to_owned());
-            address.is_some()
-        });
-        Server { process, address: address.unwrap() }
+        let (process, address) = program.start_serving(&log);
+        Server { process, address }
     }
 
     fn listen(&self, query: &str, last: Option<&str>) -> Listener {

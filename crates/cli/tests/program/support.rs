@@ -272,11 +272,30 @@ impl Program {
         Process(self.command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// Starts a server with its log in a file, and waits until it says where it listens: `127.0.0.1:8080`.
+    pub fn start_serving(self, log: &Path) -> (Process, String) {
+        let before = std::fs::read_to_string(log).unwrap_or_default().len();
+        let mut process = self.start_logged(log);
+        let mut address = None;
+        until("the server listens", || {
+            let said = std::fs::read_to_string(log).unwrap_or_default();
+            assert!(!process.has_ended(), "{}", &said[before..]);
+            address = line_after(&said[before..], "listening on http://");
+            address.is_some()
+        });
+        (process, address.unwrap())
+    }
+
     /// Starts it with its log in a file.
     pub fn start_logged(mut self, log: &Path) -> Process {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         Process(self.command.stdout(Stdio::null()).stderr(file).spawn().unwrap())
     }
+}
+
+/// What was said after this, up to the end of a line that is whole.
+fn line_after(text: &str, words: &str) -> Option<String> {
+    Some(text.split_once(words)?.1.split_once('\n')?.0.to_owned())
 }
 
 pub fn said(output: &Output) -> String {

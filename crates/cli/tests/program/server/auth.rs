@@ -2,7 +2,7 @@
 
 use crate::on_both_engines;
 use crate::support::house::{House, SECRET, good, problem};
-use crate::support::{Engine, World, until};
+use crate::support::{Engine, World};
 use serde_json::{Value, json};
 
 on_both_engines![
@@ -93,22 +93,18 @@ fn with_no_settings_a_server_makes_itself_a_secret_and_shows_it_once() {
         for name in ["VODMILL_DATABASE_URL", "VODMILL_WORK_FOLDER", "VODMILL_DATABASE_CONNECTIONS"] {
             program.command.env_remove(name);
         }
-        let process = program.start_logged(&log);
-        let said = || std::fs::read_to_string(&log).unwrap()[before..].to_owned();
-        until("the server listens", || said().contains("listening on "));
-        (process, said())
-    };
-    let word = |said: &str, after: &str| {
-        said.split_once(after).unwrap().1.split_whitespace().next().unwrap().to_owned()
+        let (process, address) = program.start_serving(&log);
+        (process, address, std::fs::read_to_string(&log).unwrap()[before..].to_owned())
     };
 
-    let (mut process, said) = start();
-    let secret = word(&said, "shown this once: ");
+    let (mut process, _, said) = start();
+    let (_, secret) = said.split_once("shown this once: ").unwrap();
+    let secret = secret.lines().next().unwrap().to_owned();
     process.kill();
-    let (_process, again) = start();
+    let (_process, address, again) = start();
 
     assert!(!again.contains(&secret) && !again.contains("shown this once"), "{again}");
-    let videos = format!("{}/api/videos", word(&again, "listening on "));
+    let videos = format!("http://{address}/api/videos");
     let ask = |secret: &str| {
         let client = crate::support::http().build().unwrap();
         client

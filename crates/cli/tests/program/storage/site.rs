@@ -148,7 +148,6 @@ impl Server<'_> {
     /// Starts it, at the address it had before if it had one.
     pub fn start(&mut self) {
         let log = self.log();
-        let before = std::fs::read_to_string(&log).unwrap_or_default().len();
         let mut program = self
             .site
             .world
@@ -170,15 +169,9 @@ impl Server<'_> {
         for (name, value) in &self.settings {
             program = program.env(name, value);
         }
-        let mut process = program.start_logged(&log);
-        let said = || std::fs::read_to_string(&log).unwrap_or_default()[before..].to_owned();
-        until("the server listens", || {
-            assert!(!process.has_ended(), "{}", said());
-            said().contains("listening on ")
-        });
+        let (process, address) = program.start_serving(&log);
         self.process = Some(process);
-        let address = said().split_once("listening on http://127.0.0.1:").unwrap().1.to_owned();
-        self.port = address.split_whitespace().next().unwrap().parse().unwrap();
+        self.port = address.rsplit_once(':').unwrap().1.parse().unwrap();
     }
 
     pub fn kill(&mut self) {

@@ -52,17 +52,9 @@ impl House {
 
     /// Starts the server, at the address it had before if it had one.
     pub fn start(&mut self) {
-        let log = self.log();
-        let before = std::fs::read_to_string(&log).unwrap_or_default().len();
-        let mut process = self.serve().start_logged(&log);
-        let said = || std::fs::read_to_string(&log).unwrap_or_default()[before..].to_owned();
-        until("the server listens", || {
-            assert!(!process.has_ended(), "{}", said());
-            said().contains("listening on ")
-        });
+        let (process, address) = self.serve().start_serving(&self.log());
         self.process = Some(process);
-        let address = said().split_once("listening on http://127.0.0.1:").unwrap().1.to_owned();
-        self.port = address.split_whitespace().next().unwrap().parse().unwrap();
+        self.port = address.rsplit_once(':').unwrap().1.parse().unwrap();
     }
 
     /// For the next start.
