@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::Serialize;
 use std::time::Duration;
+use store::counts::Counts;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -32,19 +33,20 @@ struct Health {
 /// Whether the server can do its work
 #[utoipa::path(get, path = "/health", tag = "health", responses((status = 200, body = Health), (status = 503, body = Health)))]
 async fn health(State(app): State<App>) -> impl IntoResponse {
-    let (status, health) = look(&app).await;
+    let (status, health, _) = look(&app).await;
     (status, [NO_STORE], Json(health))
 }
 
-async fn look(app: &App) -> (StatusCode, Health) {
-    let counts = app.store.counts().await;
-    let (is_well, counts) = match counts {
-        Ok(counts) => (true, counts),
-        Err(error) => {
-            tracing::warn!("unhealthy: {error}");
-            (false, store::counts::Counts::default())
-        }
+/// A database or a bucket that does not answer by then is not there for the moment: who asks has little patience, too.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+async fn look(app: &App) -> (StatusCode, Health, Counts) {
+    let counts = match tokio::time::timeout(PATIENCE, app.store.counts()).await {
+        Ok(counts) => counts.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("the database has not answered for {PATIENCE:?}")),
     };
+    let is_well = counts.as_ref().inspect_err(|why| tracing::warn!("unhealthy: {why}")).is_ok();
+    let counts = counts.unwrap_or_default();
     let health = Health {
         status: if is_well { "ok" } else { "unhealthy" },
         version: env!("CARGO_PKG_VERSION"),
@@ -53,7 +55,7 @@ async fn look(app: &App) -> (StatusCode, Health) {
         workers: counts.workers,
         pending_jobs: counts.pending_jobs,
     };
-    (if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, health)
+    (if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, health, counts)
 }
 
 #[derive(Serialize, ToSchema)]
@@ -76,9 +78,6 @@ struct Storage {
     free_bytes: Option<u64>,
 }
 
-/// A bucket that does not answer by then is not there for the moment.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 impl Storage {
     async fn look(data: &Data) -> Self {
         let Some(bucket) = data.bucket() else {
@@ -95,8 +94,7 @@ impl Storage {
 /// The same with storage and queue
 #[utoipa::path(get, path = "/api/health", tag = "health", responses((status = 200, body = Detail), (status = 503, body = Detail)))]
 async fn detail(State(app): State<App>) -> impl IntoResponse {
-    let (status, health) = look(&app).await;
-    let counts = app.store.counts().await.unwrap_or_default();
+    let (status, health, counts) = look(&app).await;
     let detail = Detail {
         health,
         storage: Storage::look(&app.data).await,

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 const FRESH: Duration = Duration::from_secs(5);
 
 /// How long the database may take before it is called away.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The states that are shown; also those of which there is none, so that a graph falls to zero and does not end.
 const STATES: [&str; 3] = ["READY", "RUNNING", "ERROR"];
