@@ -7,7 +7,7 @@ import { chromium } from "playwright-core";
 import { serve } from "./serve.mjs";
 
 /** Far more than it takes on a busy machine: only what hangs gets there. */
-const DEADLINE_MS = 180_000;
+const DEADLINE_MS = 600_000;
 
 const [executablePath, stream, orders] = process.argv.slice(2);
 const here = fileURLToPath(new URL(".", import.meta.url));

@@ -29,8 +29,8 @@ function withHls() {
   hls.on(Hls.Events.ERROR, (_, { type, details, fatal, error, buffer }) => {
     // It gave up loading what another rung made superfluous.
     if (details === Hls.ErrorDetails.INTERNAL_ABORTED && !fatal) return;
-    // Seen once, around a change of rungs on a busy machine, cause not known. The player goes on by itself, and the pictures
-    // are still compared; should it not go on, a fatal error follows, and that counts.
+    // It does not read the edit list, so it takes a segment to end two frames later than it does: one that is loaded anew at
+    // the end of what is loaded has not grown, nor is it whole, in its eyes. It goes on by itself; pictures are still compared.
     if (details === "bufferAppendNoProgress" && !fatal) return;
     // The decoder did not keep up with what is there; should it never move again, a nudge follows, and that counts.
     if (details === Hls.ErrorDetails.BUFFER_STALLED_ERROR && !fatal && buffer > 1) return;
