@@ -80,6 +80,10 @@ impl Family {
     }
 
     /// ffmpeg's name of the encoder, which is also the capability of a worker that has it.
+    pub fn with_software() -> impl Iterator<Item = Family> {
+        [Family::Software].into_iter().chain(Family::HARDWARE)
+    }
+
     pub fn encoder(self, codec: Codec) -> String {
         match (self, codec) {
             (Family::Software | Family::Auto, Codec::H264) => "libx264".into(),
@@ -252,7 +256,7 @@ mod tests {
 
     #[test]
     fn every_encoder_is_told_where_pictures_stand_alone_and_how_much_it_may_take() {
-        for family in [Family::Software].into_iter().chain(Family::HARDWARE) {
+        for family in Family::with_software() {
             for codec in Codec::ALL {
                 let told = told(family, codec, 1);
                 assert!(told.contains("-g 50") || told.contains("keyint=50"), "{told}");
@@ -264,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_trial_says_what_encoding_will_say() {
-        for family in [Family::Software].into_iter().chain(Family::HARDWARE) {
+        for family in Family::with_software() {
             for codec in Codec::ALL {
                 let said = |told: &str| {
                     told.split(' ').filter(|word| word.starts_with('-')).collect::<Vec<_>>().join(" ")

@@ -32,17 +32,17 @@ pub async fn try_out(family: Family, codec: Codec, guard: &Guard) -> Result<(), 
     }
 }
 
-/// Everything that works here.
-pub async fn find(guard: &Guard) -> Vec<(Family, Codec)> {
-    let families = [Family::Software].into_iter().chain(Family::HARDWARE);
-    let found = stream::iter(families.map(|family| find_of(family, guard)));
+/// What of these works here.
+pub async fn find(wanted: &[(Family, Codec)], guard: &Guard) -> Vec<(Family, Codec)> {
+    let of = |family| wanted.iter().filter(move |(of, _)| *of == family).map(|(_, codec)| *codec);
+    let found = stream::iter(Family::with_software().map(|family| find_of(family, of(family), guard)));
     found.buffered(SIDE_BY_SIDE).flat_map(stream::iter).collect().await
 }
 
-/// Every device that encodes anything encodes H.264: without that the rest of its family is not tried.
-async fn find_of(family: Family, guard: &Guard) -> Vec<(Family, Codec)> {
+/// H.264 comes first, and a device that encodes anything encodes that: without it the rest of its family is not tried.
+async fn find_of(family: Family, codecs: impl Iterator<Item = Codec>, guard: &Guard) -> Vec<(Family, Codec)> {
     let mut found = Vec::new();
-    for codec in Codec::ALL {
+    for codec in codecs {
         match try_out(family, codec, guard).await {
             Ok(()) => found.push((family, codec)),
             Err(why) => debug!("{why}"),

@@ -1,6 +1,6 @@
 //! `vodmill serve`: one process gives a self-hoster everything; several of them lead a fleet.
 
-use super::worker::processors;
+use super::worker::{Encoding, processors};
 use crate::beside::Beside;
 use crate::output;
 use crate::settings::{Settings, Usage, duration};
@@ -14,9 +14,9 @@ use std::time::Duration;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use worker::process::Guard;
+use worker::process::Limits;
 use worker::transcode::Tools;
-use worker::{Admission, Handlers, Options, Shutdown, encoders};
+use worker::{Admission, Handlers, Options, Shutdown};
 
 /// Run the server
 ///
@@ -31,9 +31,8 @@ pub struct Args {
     /// How long it goes on with what it has after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
     drain_seconds: f64,
-    /// The most memory one encoder may use, in megabytes. Default: no limit
-    #[arg(long, value_name = "MB", env = "VODMILL_ENCODER_MEMORY_MB")]
-    encoder_memory: Option<u64>,
+    #[command(flatten)]
+    encoding: Encoding,
 }
 
 /// How long a bucket may take to be found at the start.
@@ -68,7 +67,8 @@ impl Args {
         let serving = tokio::spawn(server::run(app, listener, closing.clone()));
         let options = self.options(&data, &store).await?;
         let worked =
-            worker::run(store.desk(), handlers(&data, self.encoder_memory), options, shutdown.clone()).await;
+            worker::run(store.desk(), handlers(&data, self.encoding.limits()), options, shutdown.clone())
+                .await;
         if worked.is_err() {
             shutdown.drain();
         }
@@ -101,8 +101,8 @@ impl Args {
         options.error_wait_max = options.error_wait_max.min(lease);
         options.admission = Admission::considerate();
         if self.slots != Some(0) {
-            let able = encoders::capabilities(&encoders::find(&Guard::default()).await);
-            options.capabilities = Capabilities::new(able).map_err(|bad| Usage(bad.to_string()))?;
+            options.capabilities =
+                Capabilities::new(self.encoding.able().await?).map_err(|bad| Usage(bad.to_string()))?;
         }
         Ok(options)
     }
@@ -158,12 +158,12 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
     Ok(admin)
 }
 
-fn handlers(data: &Data, encoder_memory: Option<u64>) -> Handlers {
+fn handlers(data: &Data, limits: Limits) -> Handlers {
     let mut tools = match data.bucket() {
         Some(bucket) => Tools::new(bucket.clone()),
         None => Tools::new(data.parts()),
     };
-    tools.limits = super::worker::encoder_limits(encoder_memory);
+    tools.limits = limits;
     Handlers::default().with_transcoding(&tools)
 }
 

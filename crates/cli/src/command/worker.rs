@@ -1,4 +1,7 @@
+mod encoding;
 mod remote;
+
+pub use encoding::Encoding;
 
 use crate::beside::Beside;
 use crate::settings::{Settings, Usage, duration};

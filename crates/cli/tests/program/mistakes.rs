@@ -181,6 +181,16 @@ fn a_settings_file_with_a_mistake_is_refused() {
     );
 }
 
+#[test]
+fn an_encoder_that_nobody_knows_is_refused() {
+    let world = World::bare(Engine::Sqlite);
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--encoders", "libx264,h264_nvec"];
+
+    let said = world.vodmill(&serve).ends_with(2);
+
+    assert!(said.contains("no `h264_nvec`") && said.contains("h264_nvenc"), "{said}");
+}
+
 /// Runs a shell script in a mount namespace of its own, where it may mount what it likes.
 fn in_own_mounts(world: &World, script: &str) -> String {
     let output = Command::new("unshare")

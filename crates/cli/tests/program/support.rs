@@ -5,9 +5,10 @@
 pub mod house;
 pub mod seat;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -110,6 +111,8 @@ impl World {
             .env("VODMILL_DATABASE_URL", &self.url)
             .env("VODMILL_WORK_FOLDER", self.folder.path().join("work"))
             .env("VODMILL_DATABASE_CONNECTIONS", "4")
+            // Most need no other, and every one that is tried takes its time.
+            .env("VODMILL_ENCODERS", "libx264")
             .env_remove("VODMILL_FAILPOINT")
             .stdin(Stdio::null());
         Program { command, shown: args.join(" ") }
@@ -355,6 +358,30 @@ impl Drop for Process {
             self.kill();
         }
     }
+}
+
+/// Picture and sound, 25 frames a second. Each is made once, and copied for all who want the same.
+pub fn sample(path: &Path, size: &str, seconds: u32) {
+    static MADE: LazyLock<Mutex<HashMap<String, Vec<u8>>>> = LazyLock::new(Mutex::default);
+    let kind = path.extension().unwrap().to_str().unwrap();
+    let mut made = MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let bytes = made.entry(format!("{size} {seconds} {kind}")).or_insert_with(|| {
+        make_sample(path, size, seconds);
+        std::fs::read(path).unwrap()
+    });
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn make_sample(path: &Path, size: &str, seconds: u32) {
+    let picture = format!("testsrc2=size={size}:rate=25:duration={seconds}");
+    let sound = format!("sine=duration={seconds}");
+    let made = Command::new("ffmpeg")
+        .args(["-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound])
+        .args(["-c:v", "libx264", "-preset", "ultrafast", "-g", "50", "-c:a", "aac"])
+        .arg(path)
+        .output();
+    let made = made.expect("ffmpeg is needed: `make test` installs it");
+    assert!(made.status.success(), "{}", said(&made));
 }
 
 /// The test's own client.

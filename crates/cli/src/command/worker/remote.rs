@@ -1,15 +1,14 @@
 //! A worker that knows only a server's URL and its own key.
 
-use super::encoder_limits;
+use super::Encoding;
 use crate::Done;
 use crate::settings::Usage;
 use rules::placement::Capabilities;
 use std::path::PathBuf;
 use std::time::Duration;
-use worker::process::Guard;
 use worker::remote::{Address, Client, HttpDesk, Key, Patience};
 use worker::transcode::Tools;
-use worker::{Handlers, Options, Shutdown, encoders};
+use worker::{Handlers, Options, Shutdown};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "At a server")]
@@ -31,9 +30,8 @@ pub struct AtServer {
     /// this user can
     #[arg(long, env = "VODMILL_WORKER_ALLOW_COMMANDS")]
     allow_commands: bool,
-    /// The most memory one encoder may use, in megabytes. Default: no limit
-    #[arg(long, value_name = "MB", env = "VODMILL_ENCODER_MEMORY_MB")]
-    encoder_memory: Option<u64>,
+    #[command(flatten)]
+    encoding: Encoding,
 }
 
 impl AtServer {
@@ -48,7 +46,9 @@ impl AtServer {
     pub async fn run(&self, address: Address, mut options: Options) -> anyhow::Result<Done> {
         let client = Client::new(address, &self.key()?, Patience::default())?;
         let shutdown = Shutdown::on_signals()?;
-        options.capabilities = able(&options.capabilities).await?;
+        let named = options.capabilities.iter().map(String::from);
+        let able = self.encoding.able().await?.into_iter().chain(named);
+        options.capabilities = Capabilities::new(able).map_err(|bad| Usage(bad.to_string()))?;
         options.kind = wire::Kind::Remote;
         // The server keeps the question for work until there is some.
         (options.idle_min, options.idle_max) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -62,7 +62,7 @@ impl AtServer {
 
     fn tools(&self, client: &Client) -> Tools {
         let mut tools = Tools::new(client.clone());
-        tools.limits = encoder_limits(self.encoder_memory);
+        tools.limits = self.encoding.limits();
         tools
     }
 
@@ -80,14 +80,4 @@ impl AtServer {
         };
         Ok(Key::new(&text).map_err(|bad| Usage(bad.to_string()))?)
     }
-}
-
-/// With every encoder that works here.
-async fn able(named: &Capabilities) -> anyhow::Result<Capabilities> {
-    let found = encoders::find(&Guard::default()).await;
-    if found.is_empty() {
-        tracing::warn!("none of ffmpeg's encoders works here; is ffmpeg installed?");
-    }
-    let names = encoders::capabilities(&found).into_iter().chain(named.iter().map(String::from));
-    Ok(Capabilities::new(names).map_err(|bad| Usage(bad.to_string()))?)
 }

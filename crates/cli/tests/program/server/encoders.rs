@@ -30,7 +30,7 @@ fn auto_is_the_hardware_that_a_worker_has_when_a_video_comes(engine: Engine) {
     let upload = || house.upload(&file, "settings=%7B%22encoder%22%3A%22auto%22%7D")["id"].as_i64().unwrap();
 
     let before = house.video_is(upload(), "ready");
-    let _gpu = house.remote_worker("gpu", &[("PATH", &path)]);
+    let _gpu = house.remote_worker("gpu", &[("PATH", &path), ("VODMILL_ENCODERS", "libx264,h264_nvenc")]);
     until("the worker has told what it can", || house.get("/api/workers").to_string().contains("h264_nvenc"));
     let after = house.video_is(upload(), "ready");
     let again = house.post(&format!("/api/videos/{}/retranscode", before["id"]), serde_json::json!({}));

@@ -6,7 +6,6 @@ use reqwest::blocking::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 pub const SECRET: &str = "a secret of twenty or more";
@@ -172,16 +171,7 @@ impl House {
 
     pub fn sample_of(&self, name: &str, size: &str, seconds: u32) -> PathBuf {
         let path = self.world.folder.path().join(name);
-        let picture = format!("testsrc2=size={size}:rate=25:duration={seconds}");
-        let sound = format!("sine=duration={seconds}");
-        let made = Command::new("ffmpeg")
-            .args([
-                "-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound,
-            ])
-            .args(["-c:v", "libx264", "-preset", "ultrafast", "-g", "50", "-c:a", "aac"])
-            .arg(&path)
-            .status();
-        assert!(made.expect("ffmpeg is needed").success());
+        super::sample(&path, size, seconds);
         path
     }
 
