@@ -5,6 +5,7 @@ use crate::alert::{self, Alert, Kind};
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
+use crate::failpoint;
 use crate::from_row::row;
 use crate::wake::Topic;
 use rules::worker::{Command, Status, Worker};
@@ -227,6 +228,9 @@ impl Store {
         let silent_since = read.now() - self.options.offline_after;
         let found: Vec<(String,)> = read.query(SILENT).bind(silent_since).bind(max).all().await?;
         drop(read);
+        if !found.is_empty() {
+            failpoint::between("offline", "found").await;
+        }
         let mut marked = Vec::new();
         for (id,) in found {
             let Ok(id) = id.parse() else { continue };

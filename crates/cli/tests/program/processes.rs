@@ -276,7 +276,7 @@ fn an_orchestrator_stopped_inside_its_transaction_holds_nobody_up_for_ever() {
         .env("VODMILL_FAILPOINT_ACTION", "stop")
         .start();
     let mut process = worker(&world, &["--no-orchestrator"]).start();
-    until("the orchestrator stands still", || is_stopped(stopped.0.id()));
+    until("the orchestrator stands still", || stopped.is_stopped());
 
     let mut second = world.vodmill(&["orchestrate"]).start();
 
@@ -287,8 +287,4 @@ fn an_orchestrator_stopped_inside_its_transaction_holds_nobody_up_for_ever() {
         assert_eq!(process.ends(), Some(0));
     }
     world.is_healthy();
-}
-
-fn is_stopped(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") T ")
 }

@@ -12,6 +12,7 @@ mod metrics;
 mod playback;
 mod prometheus;
 mod protocol;
+mod races;
 mod traces;
 mod uploads;
 mod videos;

@@ -340,6 +340,11 @@ impl Process {
         Output { status, stdout: stdout.join().unwrap().unwrap(), stderr: stderr.join().unwrap().unwrap() }
     }
 
+    /// Whether it stands still.
+    pub fn is_stopped(&self) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default().contains(") T ")
+    }
+
     pub fn has_ended(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
     }

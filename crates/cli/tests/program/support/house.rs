@@ -194,19 +194,24 @@ impl House {
             program = program.env(name, value);
         }
         let id = registered["worker_id"].as_str().unwrap().to_owned();
-        Remote { _process: program.start_logged(&log), log, id }
+        Remote { process: program.start_logged(&log), log, id }
+    }
+
+    /// The same worker as before the server was away.
+    pub fn again(&self, badge: &Badge) -> Hand<'_> {
+        Hand { house: self, badge: badge.clone() }
     }
 
     /// A registered worker that this test plays itself.
     pub fn worker(&self, name: &str, capabilities: &[&str]) -> Hand<'_> {
         let registered = self.post("/api/worker/register", json!({ "name": name }));
-        let hand = Hand {
-            house: self,
+        let badge = Badge {
             id: registered["worker_id"].as_str().unwrap().into(),
             key: registered["api_key"].as_str().unwrap().into(),
             incarnation: uuid::Uuid::now_v7().to_string(),
             capabilities: capabilities.iter().map(|it| (*it).to_owned()).collect(),
         };
+        let hand = self.again(&badge);
         good(hand.hello());
         hand
     }
@@ -214,7 +219,7 @@ impl House {
 
 /// A worker process; killed when dropped.
 pub struct Remote {
-    _process: Process,
+    pub process: Process,
     pub log: PathBuf,
     pub id: String,
 }
@@ -258,10 +263,24 @@ pub fn problem(response: Response, status: u16, code: &str) -> Value {
 /// A worker's hand: says over HTTP what a test wants it to say.
 pub struct Hand<'a> {
     house: &'a House,
+    pub badge: Badge,
+}
+
+/// Who a hand is, whatever becomes of the server.
+#[derive(Clone)]
+pub struct Badge {
     pub id: String,
     pub key: String,
     pub incarnation: String,
     capabilities: Vec<String>,
+}
+
+impl std::ops::Deref for Hand<'_> {
+    type Target = Badge;
+
+    fn deref(&self) -> &Badge {
+        &self.badge
+    }
 }
 
 impl Hand<'_> {
@@ -314,6 +333,11 @@ impl Hand<'_> {
         let body =
             json!({ "proof": assignment["proof"], "kind": kind, "message": message, "usage": usage() });
         self.say("fail", body)
+    }
+
+    pub fn release(&self, assignment: &Value) -> Result<Response, reqwest::Error> {
+        let body = json!({ "proof": assignment["proof"], "message": "shutting down" });
+        self.request("POST", "/api/worker/release").json(&body).send()
     }
 
     pub fn proof_header(&self, assignment: &Value) -> String {
