@@ -1,5 +1,6 @@
 //! Real workers on the other side of HTTP: they make streams, and are killed, paused and cut off meanwhile.
 
+use super::clips::clip;
 use crate::on_both_engines;
 use crate::support::house::{House, encoder_in};
 use crate::support::seat::Seat;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -111,12 +112,13 @@ fn long(house: &House) -> PathBuf {
     house.sample_of("long.mp4", "640x360", 16)
 }
 
-/// The generation passes the gate, as anybody may run it on the folder.
-fn passes_the_gate(house: &House, video: i64) {
+/// The generation passes the gate, as anybody may run it on the folder; which that is.
+fn passes_the_gate(house: &House, video: i64) -> PathBuf {
     let folder = house.data().join("videos").join(video.to_string());
     let generations: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().collect();
     assert_eq!(generations.len(), 1, "published once");
     house.world.vodmill(&["check", generations[0].path().to_str().unwrap()]).succeeds();
+    generations[0].path()
 }
 
 /// Nothing is left of executions that lost, nor of jobs that are over.
@@ -218,12 +220,15 @@ fn a_worker_asked_to_end_gives_its_work_back(engine: Engine) {
     house.is_healthy();
 }
 
-/// A proxy that cuts each connection after a while, and all of them while it is closed.
+/// A proxy that cuts each connection after a while, the first few uploads halfway, and all while it is closed.
 struct Proxy {
     port: u16,
     is_closed: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
+    uploads_to_cut: Arc<AtomicI64>,
 }
+
+const UPLOADS_TO_CUT: i64 = 3;
 
 impl Proxy {
     fn before(house: &House, seed: u64, cut_after: std::ops::Range<usize>) -> Self {
@@ -232,9 +237,11 @@ impl Proxy {
             port: listener.local_addr().unwrap().port(),
             is_closed: Arc::default(),
             open: Arc::default(),
+            uploads_to_cut: Arc::new(AtomicI64::new(UPLOADS_TO_CUT)),
         };
         let (to, is_closed, open) =
             (house.url("").replace("http://", ""), proxy.is_closed.clone(), proxy.open.clone());
+        let uploads = proxy.uploads_to_cut.clone();
         let mut dice = StdRng::seed_from_u64(seed);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -245,8 +252,9 @@ impl Proxy {
                 open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 let (up, down) = (dice.random_range(cut_after.clone()), dice.random_range(cut_after.clone()));
                 let (client2, server2) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                std::thread::spawn(move || forward(client, server, up));
-                std::thread::spawn(move || forward(server2, client2, down));
+                let uploads = uploads.clone();
+                std::thread::spawn(move || forward(client, server, up, Some(&uploads)));
+                std::thread::spawn(move || forward(server2, client2, down, None));
             }
         });
         proxy
@@ -266,11 +274,18 @@ impl Proxy {
     fn open(&self) {
         self.is_closed.store(false, Ordering::SeqCst);
     }
+
+    fn has_cut_uploads(&self) -> bool {
+        self.uploads_to_cut.load(Ordering::SeqCst) <= 0
+    }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, mut left: usize) {
+fn forward(mut from: TcpStream, mut to: TcpStream, mut left: usize, uploads: Option<&AtomicI64>) {
     let mut block = [0; 16 << 10];
     while let Ok(read) = from.read(&mut block) {
+        if let Some(half) = uploads.and_then(|uploads| half_of_an_upload(&block[..read], uploads)) {
+            left = half;
+        }
         let pass = read.min(left);
         if pass == 0 || to.write_all(&block[..pass]).is_err() {
             break;
@@ -278,6 +293,16 @@ fn forward(mut from: TcpStream, mut to: TcpStream, mut left: usize) {
         left -= pass;
     }
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// How far to let the upload come that begins with this block, if it is one of those to be cut.
+fn half_of_an_upload(block: &[u8], left: &AtomicI64) -> Option<usize> {
+    let text = String::from_utf8_lossy(block);
+    let head = text.strip_prefix("PUT /api/worker/outputs/")?.split("\r\n\r\n").next()?;
+    let length = |line: &str| line.to_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok();
+    let body = head.lines().find_map(length).filter(|length| *length > 1)?;
+    let begins = block.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
+    (left.fetch_sub(1, Ordering::SeqCst) > 0).then_some(begins + body / 2)
 }
 
 fn a_proxy_that_cuts_connections_costs_time_and_nothing_else(engine: Engine) {
@@ -313,9 +338,9 @@ fn a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once(engine: 
     let proxy = Proxy::before(&house, seed, 300_000..3_000_000);
     let mut workers: Vec<Worker> =
         (0..4).map(|n| Worker::new(&house, &format!("w{n}"), &proxy.url())).collect();
-    let file = house.sample("a.mp4", 16);
     for n in 0..videos() {
-        house.upload(&file, &format!("slug=video-{n}"));
+        let (clip, gray) = clip(n as usize);
+        house.upload(&clip.make(&house, gray), &format!("slug=video-{n}"));
     }
     let ready = |house: &House| {
         let all = house.get("/api/videos")["items"].as_array().unwrap().clone();
@@ -355,8 +380,10 @@ fn a_fleet_that_is_killed_paused_and_cut_off_publishes_every_video_once(engine: 
     for id in 1..=videos() {
         let video = house.get(&format!("/api/videos/{id}"));
         assert_eq!(video["generations"].as_array().unwrap().len(), 1, "published once");
-        passes_the_gate(&house, id);
+        let (clip, gray) = clip(id as usize - 1);
+        clip.is_in(gray, &passes_the_gate(&house, id));
     }
+    assert!(proxy.has_cut_uploads(), "workers were cut off while uploading too");
     drop(workers);
     is_tidy(&house);
     house.is_healthy();
