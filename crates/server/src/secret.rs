@@ -22,19 +22,27 @@ impl AdminSecret {
         AdminSecret(hash(secret))
     }
 
-    /// That of this database; a new one, to be shown this once, if it has none yet.
-    pub async fn of(store: &Store) -> store::Result<(Self, Option<String>)> {
-        let new = hex::encode(rand::random::<[u8; 24]>());
-        if store.setting(SETTING).await?.is_none()
-            && store.set_once(SETTING, &hex::encode(hash(&new))).await?
-        {
-            return Ok((AdminSecret::given(&new), Some(new)));
+    /// That of this database; a new one if it has none yet. That one is shown first and kept then: a server that dies in
+    /// between makes another at its next start, and none is kept that nobody has seen. Told otherwise if another server was
+    /// quicker.
+    pub async fn of(
+        store: &Store,
+        show: impl FnOnce(&str),
+        was_slower: impl FnOnce(),
+    ) -> store::Result<Self> {
+        if store.setting(SETTING).await?.is_none() {
+            let new = hex::encode(rand::random::<[u8; 24]>());
+            show(&new);
+            if store.set_once(SETTING, &hex::encode(hash(&new))).await? {
+                return Ok(AdminSecret::given(&new));
+            }
+            was_slower();
         }
         let kept = store.setting(SETTING).await?.unwrap_or_default();
         let mut bytes = [0; 32];
         hex::decode_to_slice(&kept, &mut bytes)
             .map_err(|_| store::Error::Invalid("the kept hash of the admin's secret is damaged".into()))?;
-        Ok((AdminSecret(bytes), None))
+        Ok(AdminSecret(bytes))
     }
 
     /// Takes as long whether it is nearly right or not at all.

@@ -106,7 +106,7 @@ impl Store {
     /// for, those that were not delivered yet never will be.
     pub async fn ask_for_alerts(&self, wanted: &HashMap<Kind, Millis>) -> Result<()> {
         again(|| async {
-            let mut tx = self.db.write(Step::Manage).await?;
+            let mut tx = self.db.write(Step::AskForAlerts).await?;
             for kind in Kind::ALL {
                 match wanted.get(&kind) {
                     Some(cooldown) => tx.query(ASK).bind(kind.as_str()).bind(*cooldown).execute().await?,

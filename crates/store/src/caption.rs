@@ -41,7 +41,7 @@ impl Store {
     /// Attaches captions, or replaces those of the same language.
     pub async fn set_caption(&self, video: VideoId, language: &str, label: &str, text: &str) -> Result<()> {
         again(|| async {
-            let mut tx = self.db.write(Step::Video).await?;
+            let mut tx = self.db.write(Step::SetCaption).await?;
             let locked = crate::video::lock_all(&mut tx, [video]).await?;
             locked.get(&video).ok_or(Error::NotFound("video"))?;
             let now = tx.now();
@@ -53,7 +53,7 @@ impl Store {
 
     pub async fn delete_caption(&self, video: VideoId, language: &str) -> Result<()> {
         again(|| async {
-            let mut tx = self.db.write(Step::Video).await?;
+            let mut tx = self.db.write(Step::DeleteCaption).await?;
             let deleted = tx.query(DELETE).bind(video).bind(language).execute().await?;
             tx.commit().await?;
             if deleted == 0 { Err(Error::NotFound("caption")) } else { Ok(()) }

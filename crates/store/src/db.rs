@@ -44,10 +44,23 @@ pub enum Clock {
     Manual(Arc<AtomicI64>),
 }
 
-/// Every durable step the store makes. Its name is its failpoint's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+macro_rules! steps {
+    ($($step:ident),+ $(,)?) => {
+        /// Every durable step the store makes, each by one transaction in one place. Its name is its failpoint's.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Step {
+            $($step),+
+        }
+
+        impl Step {
+            pub const ALL: &'static [Step] = &[$(Step::$step),+];
+        }
+    };
+}
+
+steps![
     Submit,
+    SubmitVideo,
     Claim,
     Progress,
     Renew,
@@ -61,50 +74,51 @@ pub enum Step {
     Cancel,
     Rerun,
     Register,
+    Introduce,
+    Enroll,
     Heartbeat,
     Offline,
     Manage,
-    Video,
-    Publish,
+    IssueKey,
+    RevokeKeys,
+    OpenSession,
+    CloseSession,
+    Decide,
+    AskForAlerts,
+    CreateVideo,
+    ChangeVideo,
+    SetVideoSettings,
+    PurgeVideo,
+    Rollback,
+    BeginUpload,
+    ForgetUpload,
+    SetCaption,
+    DeleteCaption,
     Deliver,
     Delivered,
+    Postpone,
+    PostponeAlert,
+    PruneMessages,
+    PruneWorkers,
     Log,
     Archive,
-    History,
+    PrepareHistory,
+    DropPartitions,
+    DeleteHistory,
     Migrate,
-}
+];
 
 impl Step {
-    pub const ALL: &'static [Step] = &[
-        Step::Submit,
-        Step::Claim,
-        Step::Progress,
-        Step::Renew,
-        Step::Commit,
-        Step::Fail,
-        Step::Settle,
-        Step::Judge,
-        Step::Retry,
-        Step::Recover,
-        Step::Hedge,
-        Step::Cancel,
-        Step::Rerun,
-        Step::Register,
-        Step::Heartbeat,
-        Step::Offline,
-        Step::Manage,
-        Step::Video,
-        Step::Publish,
-        Step::Deliver,
-        Step::Delivered,
-        Step::Log,
-        Step::Archive,
-        Step::History,
-        Step::Migrate,
-    ];
-
+    /// `prune_workers` of `PruneWorkers`.
     pub fn name(self) -> String {
-        format!("{self:?}").to_lowercase()
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_lowercase());
+        }
+        name
     }
 
     /// Whether PostgreSQL need not wait for the disk; see [`BEGIN_RELAXED`].

@@ -107,7 +107,7 @@ impl Store {
         if is_ready {
             return Ok(0);
         }
-        let mut tx = self.db.write(Step::History).await?;
+        let mut tx = self.db.write(Step::PrepareHistory).await?;
         lock(&mut tx, table).await?;
         let missing = missing(&mut tx, table).await?;
         for month in &missing {
@@ -132,7 +132,7 @@ impl Store {
         let limit = Month::of(before);
         let mut dropped = 0;
         for table in TABLES {
-            let mut tx = self.db.write(Step::History).await?;
+            let mut tx = self.db.write(Step::DropPartitions).await?;
             for month in partitions(&mut tx, table).await?.into_iter().filter(|month| *month < limit) {
                 tx.raw(&format!("DROP TABLE {table}_{}", month.suffix())).await?;
                 dropped += 1;
@@ -147,7 +147,7 @@ impl Store {
     async fn delete_rows(&self, before: Millis) -> Result<u64> {
         let mut deleted = 0;
         for (table, delete) in TABLES.into_iter().zip(DELETE) {
-            let mut tx = self.db.write(Step::History).await?;
+            let mut tx = self.db.write(Step::DeleteHistory).await?;
             tx.query(SET).bind(before).bind(table).execute().await?;
             deleted += tx.query(delete).bind(before).execute().await?;
             tx.commit().await?;

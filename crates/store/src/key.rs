@@ -1,17 +1,24 @@
 //! API keys of workers: shown once, stored as hash and prefix, compared in constant time.
 
 use crate::Store;
-use crate::db::{Step, again};
+use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
+use crate::wake::Topic;
+use crate::worker;
 use rules::WorkerId;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use subtle::ConstantTimeEq;
+use wire::Hello;
 
 /// A key as its owner must keep it. Never shown by `Debug`.
 pub struct Secret(String);
 
 impl Secret {
+    fn new() -> Self {
+        Secret(hex::encode(rand::random::<[u8; 32]>()))
+    }
+
     /// The text itself, to be shown once.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -32,17 +39,30 @@ const BY_PREFIX: &str = "SELECT worker_id, hash FROM api_key WHERE prefix = $1 A
 const REVOKE: &str = "UPDATE api_key SET revoked_at = $1 WHERE worker_id = $2 AND revoked_at IS NULL";
 
 impl Store {
+    /// Makes a remote worker known and its key, or neither: nobody could use one without the other.
+    pub async fn enroll_worker(&self, hello: &Hello) -> Result<Secret> {
+        let secret = Secret::new();
+        let metadata = worker::checked(hello)?;
+        again(|| async {
+            let mut tx = self.db.write(Step::Enroll).await?;
+            worker::register(&mut tx, hello, &metadata).await?;
+            insert(&mut tx, hello.worker, &secret).await?;
+            tx.commit().await
+        })
+        .await?;
+        self.wake.up(Topic::Event);
+        Ok(secret)
+    }
+
     /// Makes a new key for a worker: 256 random bits.
     pub async fn issue_key(&self, worker: WorkerId) -> Result<Secret> {
-        let secret = Secret(hex::encode(rand::random::<[u8; 32]>()));
-        let (prefix, hash) = (&secret.0[..PREFIX], hash(&secret.0));
+        let secret = Secret::new();
         again(|| async {
-            let mut tx = self.db.write(Step::Manage).await?;
+            let mut tx = self.db.write(Step::IssueKey).await?;
             let known: Option<(String,)> =
                 tx.query("SELECT id FROM worker WHERE id = $1").bind(worker).optional().await?;
             known.ok_or(Error::NotFound("worker"))?;
-            let now = tx.now();
-            tx.query(INSERT).bind(worker).bind(prefix).bind(hash.as_str()).bind(now).execute().await?;
+            insert(&mut tx, worker, &secret).await?;
             tx.commit().await
         })
         .await?;
@@ -63,7 +83,7 @@ impl Store {
     /// Revokes all keys of a worker; how many there were.
     pub async fn revoke_keys(&self, worker: WorkerId) -> Result<u64> {
         again(|| async {
-            let mut tx = self.db.write(Step::Manage).await?;
+            let mut tx = self.db.write(Step::RevokeKeys).await?;
             let now = tx.now();
             let revoked = tx.query(REVOKE).bind(now).bind(worker).execute().await?;
             tx.commit().await?;
@@ -71,6 +91,13 @@ impl Store {
         })
         .await
     }
+}
+
+async fn insert(tx: &mut Tx, worker: WorkerId, secret: &Secret) -> Result<()> {
+    let now = tx.now();
+    let (prefix, hash) = (&secret.0[..PREFIX], hash(&secret.0));
+    tx.query(INSERT).bind(worker).bind(prefix).bind(hash).bind(now).execute().await?;
+    Ok(())
 }
 
 fn hash(key: &str) -> String {

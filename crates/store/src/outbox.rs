@@ -156,7 +156,7 @@ impl Store {
     pub async fn postpone_message(&self, delivery: &Delivery, error: &str) -> Result<()> {
         MESSAGES_POSTPONED.count([]);
         again(|| async {
-            let mut tx = self.db.write(Step::Delivered).await?;
+            let mut tx = self.db.write(Step::Postpone).await?;
             let at = tx.now() + delay(delivery, Backoff::default());
             tx.query(POSTPONE).bind(at).bind(short(error)).bind(delivery.id).execute().await?;
             tx.commit().await
@@ -175,7 +175,7 @@ impl Store {
         MESSAGES_POSTPONED.count([]);
         let delay = delay(delivery, backoff);
         again(|| async {
-            let mut tx = self.db.write(Step::Delivered).await?;
+            let mut tx = self.db.write(Step::PostponeAlert).await?;
             let (now, error) = (tx.now(), short(error));
             let (created,): (i64,) = tx.query(CREATED).bind(delivery.id).one().await?;
             let is_over = now + delay > Millis(created) + patience;
@@ -190,7 +190,7 @@ impl Store {
     /// Forgets messages delivered before `before`, a batch at a time; how many.
     pub async fn prune_messages(&self, before: Millis, max: i64) -> Result<u64> {
         again(|| async {
-            let mut tx = self.db.write(Step::Archive).await?;
+            let mut tx = self.db.write(Step::PruneMessages).await?;
             let pruned = tx.query(PRUNE).bind(before).bind(max).execute().await?;
             tx.commit().await?;
             Ok(pruned)

@@ -16,7 +16,7 @@ impl Store {
     pub async fn open_session(&self, lasts: Millis) -> Result<String> {
         let token = hex::encode(rand::random::<[u8; 32]>());
         again(|| async {
-            let mut tx = self.db.write(Step::Manage).await?;
+            let mut tx = self.db.write(Step::OpenSession).await?;
             let now = tx.now();
             tx.query(REMOVE_OLD).bind(now).execute().await?;
             tx.query(OPEN).bind(hash(&token)).bind(now + lasts).execute().await?;
@@ -34,7 +34,7 @@ impl Store {
 
     pub async fn close_session(&self, token: &str) -> Result<()> {
         again(|| async {
-            let mut tx = self.db.write(Step::Manage).await?;
+            let mut tx = self.db.write(Step::CloseSession).await?;
             tx.query(CLOSE).bind(hash(token)).execute().await?;
             tx.commit().await
         })

@@ -16,7 +16,7 @@ impl Store {
     /// Sets what nobody has set yet; whether it was so. Of two servers that start at once, one is the first.
     pub async fn set_once(&self, name: &str, value: &str) -> Result<bool> {
         again(|| async {
-            let mut tx = self.db.write(Step::Manage).await?;
+            let mut tx = self.db.write(Step::Decide).await?;
             let set = tx.query(SET_ONCE).bind(name).bind(value).execute().await?;
             tx.commit().await?;
             Ok(set > 0)

@@ -123,7 +123,7 @@ impl Store {
         job: impl Fn(VideoId) -> Result<NewJob>,
     ) -> Result<(VideoId, JobId)> {
         let made = again(|| async {
-            let mut tx = self.db.write(Step::Submit).await?;
+            let mut tx = self.db.write(Step::SubmitVideo).await?;
             let video = video::insert(&mut tx, new).await?;
             if let Some(upload) = upload
                 && tx.query(upload::DONE).bind(video).bind(upload).execute().await? == 0

@@ -36,7 +36,7 @@ impl Store {
         lives: Millis,
     ) -> Result<Millis> {
         again(|| async {
-            let mut tx = self.db.write(Step::Video).await?;
+            let mut tx = self.db.write(Step::BeginUpload).await?;
             let now = tx.now();
             let row = tx.query(INSERT).bind(id).bind(length).bind(metadata.to_string()).bind(now);
             row.bind(now + lives).execute().await?;
@@ -53,7 +53,7 @@ impl Store {
 
     pub async fn forget_upload(&self, id: &str) -> Result<()> {
         again(|| async {
-            let mut tx = self.db.write(Step::Video).await?;
+            let mut tx = self.db.write(Step::ForgetUpload).await?;
             tx.query(DELETE).bind(id).execute().await?;
             tx.commit().await
         })

@@ -96,7 +96,7 @@ impl Store {
     }
 
     async fn create_video_once(&self, new: &NewVideo) -> Result<VideoId> {
-        let mut tx = self.db.write(Step::Video).await?;
+        let mut tx = self.db.write(Step::CreateVideo).await?;
         let id = insert(&mut tx, new).await?;
         tx.commit().await?;
         Ok(id)
@@ -125,7 +125,7 @@ impl Store {
     pub async fn rollback_video(&self, id: VideoId, to: GenerationId) -> Result<()> {
         const OF_VIDEO: &str = "SELECT id FROM generation WHERE id = $1 AND video_id = $2";
         again(|| async {
-            let mut tx = self.db.write(Step::Publish).await?;
+            let mut tx = self.db.write(Step::Rollback).await?;
             let known: Option<(i64,)> = tx.query(OF_VIDEO).bind(to).bind(id).optional().await?;
             known.ok_or(Error::NotFound("generation of this video"))?;
             step(&mut tx, id, Command::Rollback(to), None).await?;
@@ -159,7 +159,7 @@ impl Store {
     /// Forgets a deleted video for good, with its generations and captions; its files are the caller's to remove first.
     pub async fn purge_video(&self, id: VideoId) -> Result<()> {
         again(|| async {
-            let mut tx = self.db.write(Step::Video).await?;
+            let mut tx = self.db.write(Step::PurgeVideo).await?;
             let (row, _) = load(&mut tx, LOCK, id).await?;
             if row.deleted_at.is_none() {
                 return Err(rules::video::Refusal::NotDeleted.into());
@@ -179,7 +179,7 @@ impl Store {
     pub async fn set_video_settings(&self, id: VideoId, settings: &str) -> Result<()> {
         const SET: &str = "UPDATE video SET settings = $1, updated_at = $2 WHERE id = $3";
         again(|| async {
-            let mut tx = self.db.write(Step::Video).await?;
+            let mut tx = self.db.write(Step::SetVideoSettings).await?;
             let now = tx.now();
             tx.query(SET).bind(settings).bind(now).bind(id).execute().await?;
             tx.commit().await
@@ -189,7 +189,7 @@ impl Store {
 
     async fn change_video(&self, id: VideoId, command: Command) -> Result<()> {
         again(|| async {
-            let mut tx = self.db.write(Step::Video).await?;
+            let mut tx = self.db.write(Step::ChangeVideo).await?;
             step(&mut tx, id, command, None).await?;
             tx.commit().await
         })

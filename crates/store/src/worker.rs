@@ -125,7 +125,7 @@ impl Store {
     }
 
     async fn introduce_once(&self, hello: &Hello, metadata: &str, incarnation: Uuid) -> Result<bool> {
-        let mut tx = self.db.write(Step::Register).await?;
+        let mut tx = self.db.write(Step::Introduce).await?;
         let known: Option<(Option<String>,)> = tx.query(INCARNATION).bind(hello.worker).optional().await?;
         let (before,) = known.ok_or(Error::NotFound("worker"))?;
         tx.query(INTRODUCE)
@@ -163,27 +163,7 @@ impl Store {
 
     async fn register_once(&self, hello: &Hello, metadata: &str) -> Result<()> {
         let mut tx = self.db.write(Step::Register).await?;
-        let now = tx.now();
-        let registered = tx
-            .query(REGISTER)
-            .bind(hello.worker)
-            .bind(hello.name.as_str())
-            .bind(hello.kind.as_str())
-            .bind(hello.hostname.as_str())
-            .bind(hello.version.as_str())
-            .bind(hello.capabilities.to_string())
-            .bind(metadata)
-            .bind(i64::from(hello.slots))
-            .bind(now)
-            .execute()
-            .await?;
-        if registered > 0 {
-            audit::insert(&mut tx, &[AuditRow::of_new_worker(hello.worker, now)]).await?;
-        }
-        // A remote worker is registered by a person; its process says hello later.
-        if registered > 0 && hello.kind == wire::Kind::Local {
-            alert::raise(&mut tx, vec![startup(hello, hello.worker.0)]).await?;
-        }
+        register(&mut tx, hello, metadata).await?;
         tx.commit().await
     }
 
@@ -268,7 +248,7 @@ impl Store {
     /// Forgets local workers that have been offline since before `before`, a batch at a time; how many.
     pub async fn prune_workers(&self, before: Millis, max: i64) -> Result<u64> {
         again(|| async {
-            let mut tx = self.db.write(Step::Archive).await?;
+            let mut tx = self.db.write(Step::PruneWorkers).await?;
             let pruned = tx.query(PRUNE).bind(before).bind(max).execute().await?;
             tx.commit().await?;
             Ok(pruned)
@@ -303,8 +283,34 @@ fn shutdown(worker: WorkerId, command: Command, now: Millis) -> Alert {
     }
 }
 
+/// Makes a worker known; nothing, if it is.
+pub(crate) async fn register(tx: &mut Tx, hello: &Hello, metadata: &str) -> Result<()> {
+    let now = tx.now();
+    let registered = tx
+        .query(REGISTER)
+        .bind(hello.worker)
+        .bind(hello.name.as_str())
+        .bind(hello.kind.as_str())
+        .bind(hello.hostname.as_str())
+        .bind(hello.version.as_str())
+        .bind(hello.capabilities.to_string())
+        .bind(metadata)
+        .bind(i64::from(hello.slots))
+        .bind(now)
+        .execute()
+        .await?;
+    if registered > 0 {
+        audit::insert(tx, &[AuditRow::of_new_worker(hello.worker, now)]).await?;
+    }
+    // A remote worker is registered by a person; its process says hello later.
+    if registered > 0 && hello.kind == wire::Kind::Local {
+        alert::raise(tx, vec![startup(hello, hello.worker.0)]).await?;
+    }
+    Ok(())
+}
+
 /// The metadata as it is stored.
-fn checked(hello: &Hello) -> Result<String> {
+pub(crate) fn checked(hello: &Hello) -> Result<String> {
     let metadata = hello.metadata.to_string();
     if metadata.len() > MAX_METADATA || hello.capabilities.to_string().len() > MAX_METADATA {
         return Err(Error::Invalid(format!("a worker's metadata may be {MAX_METADATA} bytes long")));

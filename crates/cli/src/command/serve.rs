@@ -150,12 +150,16 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
         }
         return Ok(AdminSecret::given(secret));
     }
-    let (admin, new) = AdminSecret::of(store).await?;
-    if let Some(secret) = new {
+    let show = |secret: &str| {
         output::tell(&format!("the admin secret, shown this once: {secret}"));
         output::tell("send it as X-Admin-Secret, or let commands have it as VODMILL_ADMIN_SECRET");
-    }
-    Ok(admin)
+    };
+    let was_slower = || {
+        output::tell(
+            "another server has made a secret meanwhile and shown it; the one above is worth nothing",
+        )
+    };
+    Ok(AdminSecret::of(store, show, was_slower).await?)
 }
 
 fn handlers(data: &Data, limits: Limits) -> Handlers {

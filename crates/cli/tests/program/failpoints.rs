@@ -1,6 +1,9 @@
 //! The program is killed before and after every durable step it makes, once for each; then it is run again, and
 //! nothing is lost and nothing has happened twice.
 
+mod at_a_server;
+mod by_itself;
+
 use crate::support::{Engine, Program, World, until};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
@@ -93,6 +96,10 @@ fn survives(engine: Engine, failpoint: &str) {
     is_killed(worker(&world), failpoint);
     worker(&world).env("VODMILL_ARCHIVE_AFTER_DAYS", "30").succeeds();
 
+    has_ended_well(&world);
+}
+
+fn has_ended_well(world: &World) {
     assert_eq!(world.job_state(2), "completed");
     let lines: Vec<String> = EFFECTS.iter().map(|task| format!("append/{task}\t{task}")).collect();
     assert_eq!(world.effect_lines(), lines, "each effect exactly once");
@@ -121,7 +128,7 @@ macro_rules! killed_at {
 
 killed_at![
     register, heartbeat, claim, progress, renew, commit, fail, settle, judge, retry, recover, offline,
-    deliver, append, delivered, archive, history,
+    deliver, append, delivered, archive,
 ];
 
 /// Steps of commands that people type: killed, and typed again.
@@ -241,18 +248,54 @@ mod by_hand {
     }
 }
 
-/// Steps of `vodmill transcode` alone: `resume/steps.rs` kills them.
-const BY_TRANSCODE: &[&str] = &["video"];
+/// A step that is made again and again is not only killed at its first time.
+mod later {
+    use super::*;
 
-/// A new durable step must be killed somewhere. Nobody logs by hand yet; that a video is published is part of a commit.
+    crate::on_both_engines![killed_again_and_again_in_the_middle_it_ends_the_same];
+
+    fn killed_again_and_again_in_the_middle_it_ends_the_same(engine: Engine) {
+        let world = world(engine);
+
+        for moment in ["progress.after:2", "claim.after:2", "commit.before:2", "commit.after:2"] {
+            is_killed(worker(&world), moment);
+            world.is_healthy();
+        }
+        worker(&world).env("VODMILL_ARCHIVE_AFTER_DAYS", "30").succeeds();
+
+        has_ended_well(&world);
+    }
+}
+
+/// Steps of `vodmill transcode` alone: `resume/steps.rs` kills them.
+const BY_TRANSCODE: &[&str] = &["create_video"];
+
+/// What no program does, only tests of the store.
+const BY_NOBODY: &[&str] = &["issue_key", "log"];
+
+/// A new durable step must be killed somewhere.
 #[test]
 fn every_durable_step_is_killed() {
-    // What is done at a server: `server/videos.rs` kills it.
-    const AT_A_SERVER: &[&str] = &["publish"];
-    const NOT_YET: &[&str] = &["log"];
+    let lists = [BY_WORKER, BY_TRANSCODE, by_hand::STEPS, by_itself::STEPS, at_a_server::STEPS, BY_NOBODY];
     for step in Step::ALL {
         let name = step.name();
-        let lists = [BY_WORKER, BY_TRANSCODE, by_hand::STEPS, AT_A_SERVER, NOT_YET];
         assert!(lists.iter().any(|list| list.contains(&name.as_str())), "{name} is killed by no test");
     }
+}
+
+/// A transaction that takes another's name would never be killed: the first of the two is.
+#[test]
+fn every_durable_step_has_a_name_of_its_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/src");
+    // Where they are named, and nothing is written.
+    let is_other = |file: &std::fs::DirEntry| file.file_name() != "db.rs" && file.path().is_file();
+    let files = std::fs::read_dir(folder).unwrap().flatten().filter(is_other);
+    let text: String = files.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
+    for step in Step::ALL {
+        let places = text.matches(&format!("Step::{step:?})")).count()
+            + text.matches(&format!("Step::{step:?},")).count();
+        assert_eq!(places, 1, "Step::{step:?} must be one transaction, in one place");
+    }
+    let begun = text.matches(".write(Step::").count() + text.matches(", Step::").count();
+    assert_eq!(begun, Step::ALL.len(), "each write begins with a step");
 }

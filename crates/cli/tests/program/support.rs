@@ -162,6 +162,17 @@ impl World {
         });
     }
 
+    /// What a `SELECT count(*)` finds.
+    pub fn count(&self, sql: &'static str) -> i64 {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let store =
+                store::Store::open(&self.url.parse().unwrap(), store::Options::default()).await.unwrap();
+            let (count,): (i64,) = store.db().read().await.unwrap().query(sql).one().await.unwrap();
+            count
+        })
+    }
+
     pub fn effects(&self) -> PathBuf {
         self.folder.path().join("effects")
     }

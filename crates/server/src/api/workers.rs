@@ -114,8 +114,7 @@ pub async fn let_in(store: &Store, asked: Registration) -> Result<Registered> {
         capabilities: capabilities(&asked.capabilities)?,
         metadata: asked.metadata,
     };
-    store.register_worker(&hello).await?;
-    let key = store.issue_key(hello.worker).await?;
+    let key = store.enroll_worker(&hello).await?;
     Ok(Registered { worker_id: hello.worker, api_key: key.reveal().into() })
 }
 

@@ -115,7 +115,7 @@ async fn a_video_is_published_with_the_commit(world: &World) {
 async fn a_crash_before_the_commit_publishes_nothing(world: &World) {
     let (_, video, generation) = published(world).await;
 
-    let mut tx = world.store.db().write(Step::Publish).await.unwrap();
+    let mut tx = world.store.db().write(Step::Manage).await.unwrap();
     let insert =
         "INSERT INTO generation (video_id, job_id, task_id, manifest, created_at) VALUES ($1, 1, 1, '', 0)";
     tx.query(insert).bind(video).execute().await.unwrap();

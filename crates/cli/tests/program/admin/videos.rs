@@ -80,7 +80,7 @@ fn an_upload_goes_on_after_a_cut_and_a_killed_server(engine: Engine) {
 
 fn an_upload_is_one_video_though_the_server_dies_while_it_makes_it(engine: Engine) {
     // Just before the transaction that makes the video: its file has been moved by then.
-    let mut house = House::with(engine, &[("VODMILL_FAILPOINT", "submit.before")]);
+    let mut house = House::with(engine, &[("VODMILL_FAILPOINT", "submit_video.before")]);
     let file = house.sample("talk.mp4", 1);
 
     let mut sending = there(&house, &["submit", file.to_str().unwrap(), "--json"]);

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 
 /// Steps that are killed here; `failpoints.rs` kills the others.
 const STEPS: [&str; 9] =
-    ["migrate", "video", "submit", "register", "claim", "progress", "commit", "settle", "heartbeat"];
+    ["migrate", "create_video", "submit", "register", "claim", "progress", "commit", "settle", "heartbeat"];
 
 /// One chunk: seven tasks, with the sound and the small pictures.
 const LENGTH: Length = Length(5);

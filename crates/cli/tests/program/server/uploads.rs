@@ -351,7 +351,7 @@ fn a_file_in_the_watched_folder_is_never_lost_and_becomes_one_video(engine: Engi
     house.kill();
     std::fs::copy(&sample, &talk).unwrap();
     std::fs::File::options().append(true).open(&talk).unwrap().set_modified(old).unwrap();
-    for moment in ["submit.before", "submit.after"] {
+    for moment in ["submit_video.before", "submit_video.after"] {
         house.set("VODMILL_FAILPOINT", moment);
         house.start();
         house.dies();

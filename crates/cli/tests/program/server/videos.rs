@@ -36,7 +36,7 @@ fn a_video_made_again_plays_throughout_and_can_be_rolled_back(engine: Engine) {
         house.admin("POST", "/api/videos/1/rollback").json(&json!({ "generation": older })).send()
     };
     // The server dies at it, and is started again.
-    for (moment, shown) in [("publish.before", &second), ("publish.after", &first)] {
+    for (moment, shown) in [("rollback.before", &second), ("rollback.after", &first)] {
         house.set("VODMILL_FAILPOINT", moment);
         house.kill();
         house.start();
