@@ -90,7 +90,8 @@ impl Store {
     async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<Claimed> {
         let mut tx = self.db.write(Step::Claim).await?;
         let queues = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
-        let rows = queue::take(&mut tx, &queues, max.into(), self.options.max_running_per_user).await?;
+        let limit = self.options.max_running_per_user;
+        let rows = queue::take(&mut tx, worker, &queues, max.into(), limit).await?;
         if rows.is_empty() {
             return Ok(Claimed::default());
         }
@@ -121,7 +122,7 @@ impl Store {
     pub async fn has_work(&self, worker: WorkerId) -> Result<bool> {
         let mut tx = self.db.look().await?;
         let queues = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
-        let has_any = queue::has_any(&mut tx, &queues, self.options.max_running_per_user).await?;
+        let has_any = queue::has_any(&mut tx, worker, &queues, self.options.max_running_per_user).await?;
         if !has_any {
             self.wake.looked(0);
         }

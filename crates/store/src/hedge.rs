@@ -1,6 +1,7 @@
 //! Hedging: a second task, a *twin*, for a segment whose first sits with a slow worker while others are idle. To the rules
-//! a twin is a task like any other; what makes the two one segment is here, and in settling: the first commit counts, and
-//! the other of the two is withdrawn, which its worker learns with its next word.
+//! a twin is a task like any other; what makes the two one segment is here, in settling and in judging: the first commit
+//! counts, and the other of the two is withdrawn, which its worker learns with its next word; and the segment has failed
+//! when both have.
 
 use crate::Store;
 use crate::db::{Step, Tx, again};
@@ -11,10 +12,10 @@ use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::stage::Stages;
-use crate::task::{self, Busy};
+use crate::task::{self, Busy, Loaded};
 use rules::hedge::Straggler;
 use rules::placement::Capabilities;
-use rules::task::{Command, State};
+use rules::task::{Command, Next, State};
 use rules::{JobId, Millis, TaskId};
 use std::collections::{HashMap, HashSet};
 use telemetry::metrics::TASK_HEDGES;
@@ -103,7 +104,7 @@ impl Store {
         let job = job::lock_one(&mut tx, of.job(), None).await?;
         let original = task::lock(&mut tx, [of], Busy::Wait).await?.pop();
         let is_running = original.is_some_and(|it| matches!(it.task.state, State::Running { .. }));
-        let (has_twin, _) = pairs(&mut tx, [of]).await?;
+        let has_twin = pairs(&mut tx, [of]).await?;
         if !job.is_open() || !is_running || !has_twin.is_empty() {
             return Ok(None);
         }
@@ -150,15 +151,11 @@ async fn is_slow(tx: &mut Tx, &(_, _, started, permille, _, first, tasks): &Row)
     Ok(straggler.is_worth_hedging())
 }
 
-/// The other of two that are one segment, by each of them; and which of all are twins.
-pub(crate) async fn pairs(
-    tx: &mut Tx,
-    tasks: impl IntoIterator<Item = TaskId>,
-) -> Result<(HashMap<TaskId, TaskId>, HashSet<TaskId>)> {
+/// The other of two that are one segment, by each of them.
+async fn pairs(tx: &mut Tx, tasks: impl IntoIterator<Item = TaskId>) -> Result<HashMap<TaskId, TaskId>> {
     let rows: Vec<(i64, i64)> = tx.query(PAIRS).ids(tasks.into_iter().map(|task| task.0)).all().await?;
-    let twins = rows.iter().map(|(twin, _)| TaskId(*twin)).collect();
     let both = |(twin, of): (i64, i64)| [(TaskId(twin), TaskId(of)), (TaskId(of), TaskId(twin))];
-    Ok((rows.into_iter().flat_map(both).collect(), twins))
+    Ok(rows.into_iter().flat_map(both).collect())
 }
 
 /// The first of the tasks that stand for this one's segment.
@@ -173,6 +170,56 @@ pub(crate) fn is_possible(stages: &Stages) -> bool {
     stages.values().flatten().any(|stage| stage.is_hedged)
 }
 
+/// What has failed when a segment has.
+pub(crate) struct FailedSegment {
+    /// The first that stood for it.
+    pub task: TaskId,
+    /// It was tried as often as it may be.
+    pub is_exhausted: bool,
+}
+
+/// Segments that several tasks stand for, while they are judged. Whoever judges holds their job's lock, so that of two
+/// that fail one is judged last.
+#[derive(Default)]
+pub(crate) struct Fates(HashMap<TaskId, Loaded>);
+
+impl Fates {
+    /// `judged` are about to be judged.
+    pub async fn of(tx: &mut Tx, judged: &[Loaded]) -> Result<Self> {
+        let pairs = pairs(tx, judged.iter().map(|task| task.id)).await?;
+        if pairs.is_empty() {
+            return Ok(Fates::default());
+        }
+        let others = judged.iter().filter_map(|task| pairs.get(&task.id).copied());
+        let others = task::look(tx, others).await?.into_iter().map(|other| (other.id, other));
+        let others: HashMap<TaskId, Loaded> = others.collect();
+        let by_task = judged.iter().filter_map(|it| Some((it.id, others.get(pairs.get(&it.id)?)?.clone())));
+        Ok(Fates(by_task.collect()))
+    }
+
+    /// What has failed with this task, which has just been judged; nothing while the other of its segment may still
+    /// commit, or has.
+    pub fn failed(&mut self, judged: &Loaded) -> Option<FailedSegment> {
+        let segment = |task: &Loaded| FailedSegment {
+            task: task.id,
+            is_exhausted: task.row.attempts >= task.row.max_attempts,
+        };
+        let Some(other) = self.0.get(&judged.id) else { return Some(segment(judged)) };
+        let (other_id, has_failed) = (other.id, has_failed(other));
+        let first = if judged.id < other_id { segment(judged) } else { segment(other) };
+        // If the other is judged in the same round, it is the last of the two.
+        if let Some(known) = self.0.get_mut(&other_id) {
+            known.task.state = judged.task.state.clone();
+        }
+        has_failed.then_some(first)
+    }
+}
+
+/// It has been judged; or it was withdrawn with its job, and a twin is not begun again when that is.
+fn has_failed(task: &Loaded) -> bool {
+    matches!(task.task.state, State::Error { next: Next::Final, .. } | State::New)
+}
+
 /// Segments that several tasks stand for, while they are settled.
 #[derive(Default)]
 pub(crate) struct Rivals {
@@ -184,7 +231,7 @@ pub(crate) struct Rivals {
 
 impl Rivals {
     pub async fn of(tx: &mut Tx, tasks: impl IntoIterator<Item = TaskId>) -> Result<Self> {
-        let (other, _) = pairs(tx, tasks).await?;
+        let other = pairs(tx, tasks).await?;
         let settled: Vec<(i64,)> = match other.len() {
             0 => Vec::new(),
             _ => tx.query(SETTLED).ids(other.keys().map(|task| task.0)).all().await?,

@@ -4,7 +4,7 @@ use crate::Store;
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use crate::failed;
-use crate::hedge;
+use crate::hedge::{self, Fates};
 use crate::job;
 use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
@@ -16,7 +16,6 @@ use crate::wake::Topic;
 use rules::job::Outcome;
 use rules::task::{Command, Next, State};
 use rules::{JobId, TaskId};
-use std::collections::HashSet;
 
 /// Tasks the orchestrator has to look at again: a backoff that is over, or a final error nobody has judged.
 const DUE: &str = "
@@ -68,15 +67,15 @@ impl Store {
         let mut stages = stage::of_jobs(&mut tx, jobs.keys().copied()).await?;
         let mut moves = Moves::new(tx.now());
         let (mut judged, mut given_up) = (Vec::new(), Vec::new());
-        let twins = match hedge::is_possible(&stages) {
-            true => hedge::pairs(&mut tx, tasks.iter().map(|task| task.id)).await?.1,
-            false => HashSet::new(),
+        let mut fates = match hedge::is_possible(&stages) {
+            true => Fates::of(&mut tx, &tasks).await?,
+            false => Fates::default(),
         };
         for mut task in tasks {
-            // A twin that fails changes nothing: the task it was to overtake goes on.
-            if moves.make(&mut task, &Command::Judge, Words::default()).is_err() || twins.contains(&task.id) {
+            if moves.make(&mut task, &Command::Judge, Words::default()).is_err() {
                 continue;
             }
+            let Some(failed) = fates.failed(&task) else { continue };
             let stages = stages.get_mut(&task.id.job());
             let stage =
                 stages.and_then(|stages| stages.iter_mut().find(|stage| stage.position == task.row.stage));
@@ -84,13 +83,13 @@ impl Store {
                 stage.failed += 1;
                 stage.open -= i64::from(stage.is_optional);
                 if stage.is_optional {
-                    given_up.push(NewLog::of_task(task.id, Level::Warn, without(task.id)));
+                    given_up.push(NewLog::of_task(failed.task, Level::Warn, without(failed.task)));
                 }
                 judged.push(Verdict {
-                    task: task.id,
+                    task: failed.task,
                     stage: stage.name.clone(),
                     is_fatal: !stage.is_optional,
-                    is_exhausted: task.row.attempts >= task.row.max_attempts,
+                    is_exhausted: failed.is_exhausted,
                 });
             }
         }

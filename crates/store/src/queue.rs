@@ -4,19 +4,37 @@ use crate::db::Tx;
 use crate::error::Result;
 use crate::lane::Queue;
 use crate::task::TaskRow;
+use rules::WorkerId;
 use std::collections::{BTreeSet, HashMap};
 
-const FIRST: &str = "
+/// A twin is not for the worker whose slowness it is to make up for.
+macro_rules! is_for_worker {
+    () => {
+        "(twin_of IS NULL OR NOT EXISTS (
+    SELECT 1 FROM execution e
+    WHERE e.task_id = task.twin_of AND e.finished_at IS NULL AND e.worker_id = $5))"
+    };
+}
+
+const FIRST: &str = concat!(
+    "
 SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
-WHERE lane_id = $1 AND owner_id = $2 AND queued_at IS NOT NULL AND queued_at <= $3
+WHERE lane_id = $1 AND owner_id = $2 AND queued_at IS NOT NULL AND queued_at <= $3 AND ",
+    is_for_worker!(),
+    "
 ORDER BY priority DESC, queued_at, id LIMIT $4
-FOR UPDATE SKIP LOCKED";
+FOR UPDATE SKIP LOCKED"
+);
 
 /// The first of a queue without a lock, to be compared with the first of others.
-const PEEK: &str = "
+const PEEK: &str = concat!(
+    "
 SELECT id, priority, queued_at FROM task
-WHERE lane_id = $1 AND owner_id = $2 AND queued_at IS NOT NULL AND queued_at <= $3
-ORDER BY priority DESC, queued_at, id LIMIT $4";
+WHERE lane_id = $1 AND owner_id = $2 AND queued_at IS NOT NULL AND queued_at <= $3 AND ",
+    is_for_worker!(),
+    "
+ORDER BY priority DESC, queued_at, id LIMIT $4"
+);
 
 /// As large as the fleet.
 const RUNNING: &str = "
@@ -33,28 +51,29 @@ JOIN owner o ON o.id = r.id
 ORDER BY o.id
 FOR UPDATE OF o";
 
-/// Locks the best READY tasks over all `queues`. One queue, the usual case, needs one statement; its index gives the
+/// Locks the best READY tasks for `worker` over all `queues`. One queue, the usual case, needs one statement; its index gives the
 /// order, whatever the backlog. Of several, each gives as many as it has among the best; where another claimer was
 /// faster, its next.
 pub(crate) async fn take(
     tx: &mut Tx,
+    worker: WorkerId,
     queues: &[Queue],
     max: i64,
     limit: Option<u32>,
 ) -> Result<Vec<TaskRow>> {
     if let (&[queue], None) = (queues, limit) {
-        return lock(tx, queue, max).await;
+        return lock(tx, worker, queue, max).await;
     }
     if limit.is_some() {
         let owners: BTreeSet<i64> = queues.iter().map(|queue| queue.owner).collect();
         tx.query(LOCK_OWNERS).ids(owners).all::<(i64,)>().await?;
     }
-    let best = best(tx, queues, max, limit).await?;
+    let best = best(tx, worker, queues, max, limit).await?;
     let mut rows = Vec::new();
     for (at, &queue) in queues.iter().enumerate() {
         let wanted = best.iter().filter(|waiting| waiting.queue == at).count();
         if wanted > 0 {
-            rows.extend(lock(tx, queue, wanted as i64).await?);
+            rows.extend(lock(tx, worker, queue, wanted as i64).await?);
         }
     }
     let rank: HashMap<i64, usize> =
@@ -70,12 +89,17 @@ pub(crate) async fn running(tx: &mut Tx, owner: i64) -> Result<i64> {
 }
 
 /// Whether anything could be taken. Takes no lock.
-pub(crate) async fn has_any(tx: &mut Tx, queues: &[Queue], limit: Option<u32>) -> Result<bool> {
+pub(crate) async fn has_any(
+    tx: &mut Tx,
+    worker: WorkerId,
+    queues: &[Queue],
+    limit: Option<u32>,
+) -> Result<bool> {
     if limit.is_some() {
-        return Ok(!best(tx, queues, 1, limit).await?.is_empty());
+        return Ok(!best(tx, worker, queues, 1, limit).await?.is_empty());
     }
     for &queue in queues {
-        if !peek(tx, queue, 1).await?.is_empty() {
+        if !peek(tx, worker, queue, 1).await?.is_empty() {
             return Ok(true);
         }
     }
@@ -93,10 +117,16 @@ struct Waiting {
     queue: usize,
 }
 
-async fn best(tx: &mut Tx, queues: &[Queue], max: i64, limit: Option<u32>) -> Result<Vec<Waiting>> {
+async fn best(
+    tx: &mut Tx,
+    worker: WorkerId,
+    queues: &[Queue],
+    max: i64,
+    limit: Option<u32>,
+) -> Result<Vec<Waiting>> {
     let mut waiting = Vec::new();
     for (at, &queue) in queues.iter().enumerate() {
-        let found = peek(tx, queue, max).await?.into_iter();
+        let found = peek(tx, worker, queue, max).await?.into_iter();
         waiting.extend(found.map(|(id, priority, queued_at)| Waiting {
             id,
             priority,
@@ -136,12 +166,14 @@ fn fairly(
     served.into_iter().take(max).map(|(_, it)| it).collect()
 }
 
-async fn lock(tx: &mut Tx, queue: Queue, max: i64) -> Result<Vec<TaskRow>> {
-    tx.query(FIRST).bind(queue.lane).bind(queue.owner).bind(queue.ready_before).bind(max).many().await
+async fn lock(tx: &mut Tx, worker: WorkerId, queue: Queue, max: i64) -> Result<Vec<TaskRow>> {
+    let first = tx.query(FIRST).bind(queue.lane).bind(queue.owner).bind(queue.ready_before);
+    first.bind(max).bind(worker).many().await
 }
 
-async fn peek(tx: &mut Tx, queue: Queue, max: i64) -> Result<Vec<(i64, i64, i64)>> {
-    tx.query(PEEK).bind(queue.lane).bind(queue.owner).bind(queue.ready_before).bind(max).all().await
+async fn peek(tx: &mut Tx, worker: WorkerId, queue: Queue, max: i64) -> Result<Vec<(i64, i64, i64)>> {
+    let first = tx.query(PEEK).bind(queue.lane).bind(queue.owner).bind(queue.ready_before);
+    first.bind(max).bind(worker).all().await
 }
 
 #[cfg(test)]

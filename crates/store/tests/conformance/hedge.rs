@@ -16,6 +16,11 @@ on_both_engines![
     of_two_commits_the_first_counts_and_the_segment_is_counted_once,
     of_two_commits_one_has_its_effect,
     a_twin_that_fails_changes_nothing,
+    a_straggler_that_fails_for_good_leaves_its_segment_to_the_twin,
+    a_segment_has_failed_once_when_both_have,
+    a_segment_that_may_be_missing_is_missed_once_when_both_have_failed,
+    a_job_tried_again_fails_again_though_its_twin_was_withdrawn,
+    the_slow_worker_is_not_given_the_twin,
     no_twin_without_an_idle_worker_or_while_others_wait,
     a_job_that_is_tried_again_does_not_repeat_what_a_twin_has_done,
 ];
@@ -29,11 +34,21 @@ struct Scene {
 }
 
 async fn scene(world: &World) -> Scene {
+    scene_of(world, false).await
+}
+
+async fn scene_of(world: &World, is_optional: bool) -> Scene {
+    let package = json!({ "name": "package", "kind": "noop", "needs": ["encode"], "reads": ["encode"] });
+    scene_with(world, json!([stage(is_optional), package])).await
+}
+
+fn stage(is_optional: bool) -> serde_json::Value {
+    json!({ "name": "encode", "kind": "noop", "segments": 3, "hedge": true, "optional": is_optional,
+            "effect": { "append": "log" } })
+}
+
+async fn scene_with(world: &World, stages: serde_json::Value) -> Scene {
     let (slow, idle) = (world.worker("noop").await, world.worker("noop").await);
-    let stages = json!([
-        { "name": "encode", "kind": "noop", "segments": 3, "hedge": true, "effect": { "append": "log" } },
-        { "name": "package", "kind": "noop", "needs": ["encode"], "reads": ["encode"] },
-    ]);
     let job = world.submit(spec(stages, json!({}))).await;
     let claimed = world.store.claim(slow, 3).await.unwrap();
     for (n, quick) in claimed[..2].iter().enumerate() {
@@ -131,6 +146,83 @@ async fn a_twin_that_fails_changes_nothing(world: &World) {
     assert!(!world.state(scene.job).await.is_final());
     assert_eq!(world.commit_with(&scene.held, json!("slow")).await, Answer::Accepted);
     assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("slow")]);
+}
+
+async fn a_straggler_that_fails_for_good_leaves_its_segment_to_the_twin(world: &World) {
+    let scene = scene(world).await;
+    let twin = hedged(world, &scene).await;
+
+    assert_eq!(world.fail(&scene.held, failure::Kind::Permanent).await, Answer::Accepted);
+    world.orchestrate().await;
+    assert!(!world.state(scene.job).await.is_final(), "the twin may still commit");
+    assert_eq!(world.commit_with(&twin, json!("twin")).await, Answer::Accepted);
+
+    assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!("twin")]);
+}
+
+async fn a_segment_has_failed_once_when_both_have(world: &World) {
+    // One after the other, in either order, or both before anybody looks.
+    for (straggler_first, is_judged_between) in [(true, true), (false, true), (true, false)] {
+        let scene = scene(world).await;
+        let twin = hedged(world, &scene).await;
+        let (first, last) = if straggler_first { (&scene.held, &twin) } else { (&twin, &scene.held) };
+
+        world.fail(first, failure::Kind::Permanent).await;
+        if is_judged_between {
+            world.orchestrate().await;
+            assert!(!world.state(scene.job).await.is_final());
+        }
+        world.fail(last, failure::Kind::Permanent).await;
+        world.orchestrate().await;
+
+        assert!(world.is(scene.job, State::Failed).await);
+        let told = world.store.job(scene.job).await.unwrap().error.unwrap();
+        assert!(told.contains(&format!("task {}:", scene.held.proof.task)), "{told}");
+    }
+}
+
+async fn a_segment_that_may_be_missing_is_missed_once_when_both_have_failed(world: &World) {
+    let scene = scene_of(world, true).await;
+    let twin = hedged(world, &scene).await;
+
+    world.fail(&scene.held, failure::Kind::Permanent).await;
+    world.orchestrate().await;
+    assert_eq!(world.store.claim(scene.idle, 1).await.unwrap().len(), 0, "the next stage waits for the twin");
+    world.fail(&twin, failure::Kind::Permanent).await;
+
+    assert_eq!(handed_on(world, &scene).await, [json!(0), json!(1), json!(null)]);
+}
+
+async fn a_job_tried_again_fails_again_though_its_twin_was_withdrawn(world: &World) {
+    let scene = scene_with(world, json!([stage(false), { "name": "other", "kind": "noop" }])).await;
+    let other = world.claim(scene.idle).await;
+    assert_eq!(other.stage, "other");
+    let _twin = hedged(world, &scene).await;
+    world.fail(&other, failure::Kind::Permanent).await;
+    world.orchestrate().await;
+    assert!(world.is(scene.job, State::Failed).await);
+
+    world.store.retry_job(scene.job, None).await.unwrap();
+    let again = world.store.claim(scene.idle, 3).await.unwrap();
+    let encode = again.iter().find(|it| it.stage == "encode").unwrap();
+    assert_eq!(encode.proof.task, scene.held.proof.task, "no twin is begun again");
+    world.fail(encode, failure::Kind::Permanent).await;
+    world.orchestrate().await;
+
+    assert!(world.is(scene.job, State::Failed).await, "nobody waits for a twin that is withdrawn");
+}
+
+async fn the_slow_worker_is_not_given_the_twin(world: &World) {
+    let scene = scene(world).await;
+    assert_eq!(world.store.hedge().await.unwrap().len(), 1);
+
+    assert!(!world.store.has_work(scene.slow).await.unwrap());
+    assert!(world.store.claim(scene.slow, 3).await.unwrap().is_empty());
+    assert!(world.store.has_work(scene.idle).await.unwrap());
+    let twin = world.claim(scene.idle).await;
+
+    assert_eq!(twin.segment, scene.held.segment);
+    assert_ne!(twin.proof.task, scene.held.proof.task);
 }
 
 async fn no_twin_without_an_idle_worker_or_while_others_wait(world: &World) {
