@@ -150,6 +150,15 @@ settings! {
     #[arg(long, env = "VODMILL_IMPORT_ALLOW_PRIVATE", global = true, num_args = 0..=1, default_missing_value = "true", hide_short_help = true)]
     import_allow_private: bool,
 
+    /// Wrong secrets and keys in a minute that an address may offer before it is told to wait. Default: 10
+    #[arg(long, env = "VODMILL_AUTH_FAILURES_PER_MINUTE", global = true, value_name = "N", hide_short_help = true)]
+    auth_failures_per_minute: u32,
+
+    /// The header in which a proxy in front tells whom a request is from, such as X-Forwarded-For; its last entry counts.
+    /// Only with a proxy that sets it: else anybody could. Default: none
+    #[arg(long, env = "VODMILL_CLIENT_ADDRESS_HEADER", global = true, value_name = "NAME", hide_short_help = true)]
+    client_address_header: String,
+
     /// A deleted video is removed for good after so many days. Default: 30
     #[arg(long, env = "VODMILL_RETENTION_DAYS", global = true, value_name = "DAYS", hide_short_help = true)]
     retention_days: f64,
@@ -326,6 +335,8 @@ impl Settings {
             sse_retry: span(self.sse_reconnect_timeout, 1.0, "sse_reconnect_timeout", default.sse_retry)?,
             sse_listeners: self.sse_max_listeners.unwrap_or(default.sse_listeners),
             metrics_token: crate::metrics::token(self)?,
+            guesses_per_minute: self.auth_failures_per_minute.unwrap_or(default.guesses_per_minute).max(1),
+            client_address_header: self.client_address_header.as_deref().map(header).transpose()?,
             ..default
         })
     }
@@ -393,6 +404,16 @@ impl Settings {
 fn parse(text: &str, path: &Path) -> anyhow::Result<Settings> {
     toml::from_str(text)
         .map_err(|error| Usage(format!("{}: {}", path.display(), error.to_string().trim_end())).into())
+}
+
+fn header(name: &str) -> anyhow::Result<String> {
+    match !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        true => Ok(name.to_ascii_lowercase()),
+        false => Err(Usage(format!(
+            "client_address_header is `{name}`; it must be the name of a header, such as X-Forwarded-For"
+        ))
+        .into()),
+    }
 }
 
 fn millis(value: Option<f64>, seconds: f64, name: &str, default: Millis) -> anyhow::Result<Millis> {

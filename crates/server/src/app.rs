@@ -2,6 +2,7 @@
 
 use crate::data::Data;
 use crate::events::{self, Hub};
+use crate::guesses::Guesses;
 use crate::ingest::Ingest;
 use crate::metrics::{self, Metrics};
 use crate::secret::AdminSecret;
@@ -62,6 +63,12 @@ pub struct Options {
     pub sse_heartbeat: Duration,
     /// After how long a listener that was cut off comes back. Default 3 s.
     pub sse_retry: Duration,
+    /// Wrong secrets and keys in a minute that an address may offer; what it offers then is not looked at, unless it was
+    /// right before. Default 10.
+    pub guesses_per_minute: u32,
+    /// The header in which a proxy in front tells whom a request is from, its last entry. Default: none, the connection
+    /// says so.
+    pub client_address_header: Option<String>,
     /// Whoever knows it may read the metrics. Default: none, which leaves them to the admin.
     pub metrics_token: Option<AdminSecret>,
 }
@@ -87,6 +94,8 @@ impl Default for Options {
             sse_listeners: 5000,
             sse_heartbeat: Duration::from_secs(20),
             sse_retry: Duration::from_secs(3),
+            guesses_per_minute: 10,
+            client_address_header: None,
             metrics_token: None,
         }
     }
@@ -101,6 +110,7 @@ pub struct App {
     pub data: Data,
     pub ingest: Ingest,
     pub(crate) admin: AdminSecret,
+    pub(crate) guesses: Arc<Guesses>,
     pub(crate) options: Arc<Options>,
     /// Words of remote workers are gathered into few transactions.
     pub(crate) desk: Arc<StoreDesk>,
@@ -118,6 +128,10 @@ impl App {
             ingest: Ingest::new(store.clone(), data.clone(), options.clone()),
             desk: Arc::new(store.desk()),
             events: Hub::new(options.sse_listeners),
+            guesses: Arc::new(Guesses::new(
+                options.guesses_per_minute,
+                options.client_address_header.clone(),
+            )),
             ending: CancellationToken::new(),
             store,
             redis: None,

@@ -1,11 +1,14 @@
 //! Who speaks: an admin, or a worker. Nothing else in this crate decides that.
 
 use crate::app::App;
+use crate::guesses::Guesses;
 use crate::problem::Error;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use rules::WorkerId;
+use std::net::IpAddr;
+use std::time::Instant;
 use wire::Proof;
 use wire::http::header;
 
@@ -21,8 +24,7 @@ impl FromRequestParts<App> for Admin {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let offered = text(parts, header::ADMIN_SECRET);
         match offered {
-            Some(secret) if app.admin.is(secret) => Ok(Admin),
-            Some(_) => Err(Error::Unauthorized("the admin secret is wrong")),
+            Some(secret) => is_admin(parts, app, secret).map(|()| Admin),
             None => match session(&parts.headers) {
                 Some(token) if is_own_page(parts) && app.store.is_session(token).await? => Ok(Admin),
                 _ => {
@@ -48,7 +50,9 @@ impl FromRequestParts<App> for Caller {
         match app.store.authenticate(key).await {
             Ok(worker) => Ok(Caller { worker }),
             Err(store::Error::BadKey) => {
-                Err(Error::Unauthorized("the worker's key is not known, or was revoked"))
+                // Nobody guesses 256 random bits, so a key is looked at in any case: no fleet is held up by its neighbours.
+                let attempt = Attempt::at(app, parts, key)?;
+                Err(attempt.was_wrong("the worker's key is not known, or was revoked"))
             }
             Err(error) => Err(error.into()),
         }
@@ -70,6 +74,40 @@ impl FromRequestParts<App> for Holder {
             .ok_or_else(|| Error::Invalid(format!("the header {} is missing or malformed", header::PROOF)))?;
         app.store.holds(caller.worker, proof).await?.map_err(Error::Refused)?;
         Ok(Holder { proof })
+    }
+}
+
+/// Whether this is the admin's secret.
+pub fn is_admin(parts: &Parts, app: &App, offered: &str) -> Result<(), Error> {
+    let attempt = Attempt::at(app, parts, offered)?;
+    if !app.admin.is(offered) {
+        return Err(attempt.was_wrong("the admin secret is wrong"));
+    }
+    attempt.was_right();
+    Ok(())
+}
+
+/// A secret or key is offered, and may be looked at: there were not too many wrong ones from the same address.
+struct Attempt<'a> {
+    guesses: &'a Guesses,
+    from: IpAddr,
+    offered: &'a str,
+}
+
+impl<'a> Attempt<'a> {
+    fn at(app: &'a App, parts: &Parts, offered: &'a str) -> Result<Self, Error> {
+        let attempt = Attempt { guesses: &app.guesses, from: app.guesses.client(parts), offered };
+        attempt.guesses.may_try(attempt.from, offered, Instant::now()).map_err(Error::TooManyGuesses)?;
+        Ok(attempt)
+    }
+
+    fn was_right(self) {
+        self.guesses.was_right(self.offered);
+    }
+
+    fn was_wrong(self, what: &'static str) -> Error {
+        self.guesses.was_wrong(self.from, self.offered, Instant::now());
+        Error::Unauthorized(what)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::body::Json;
 use crate::problem::{Error, Result};
 use axum::Router;
 use axum::extract::State;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
@@ -52,14 +53,12 @@ struct SignIn {
     responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in(
     State(app): State<App>,
-    headers: HeaderMap,
+    parts: Parts,
     Json(asked): Json<SignIn>,
 ) -> Result<impl IntoResponse> {
-    if !app.admin.is(&asked.secret) {
-        return Err(Error::Unauthorized("the admin secret is wrong"));
-    }
+    auth::is_admin(&parts, &app, &asked.secret)?;
     let token = app.store.open_session(Millis(LASTS * 1000)).await?;
-    cookie(&headers, &token, LASTS)
+    cookie(&parts.headers, &token, LASTS)
 }
 
 /// Sign out

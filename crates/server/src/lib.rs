@@ -21,6 +21,7 @@ mod cors;
 mod data;
 mod drain;
 mod events;
+mod guesses;
 mod health;
 mod home;
 mod ingest;

@@ -1,7 +1,11 @@
 //! Connections: taken, given a while to say what they want, and let finish at the end.
 
+use crate::guesses::Peer;
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -30,9 +34,9 @@ pub async fn serve(listener: TcpListener, router: Router, ending: impl Future<Ou
     let (open, cut) = (GracefulShutdown::new(), CancellationToken::new());
     let mut ending = std::pin::pin!(ending);
     loop {
-        let stream = tokio::select! {
+        let (stream, from) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     pause_after(&error).await;
                     continue;
@@ -40,8 +44,12 @@ pub async fn serve(listener: TcpListener, router: Router, ending: impl Future<Ou
             },
             () = &mut ending => break,
         };
-        let connection =
-            http.serve_connection(TokioIo::new(at_once(stream)), TowerToHyperService::new(router.clone()));
+        let router = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(from.ip()));
+            router.call(request)
+        });
+        let connection = http.serve_connection(TokioIo::new(at_once(stream)), service);
         let (connection, cut) = (open.watch(connection), cut.clone());
         tokio::spawn(async move {
             if let Some(Err(error)) = cut.run_until_cancelled(connection).await {

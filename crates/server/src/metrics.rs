@@ -107,6 +107,7 @@ impl FromRequestParts<App> for Reader {
         }
         match crate::auth::Admin::from_request_parts(parts, app).await {
             Ok(_) => Ok(Reader),
+            Err(error @ Error::TooManyGuesses(_)) => Err(error),
             Err(_) => Err(Error::Unauthorized(
                 "this needs Authorization: Bearer with VODMILL_METRICS_TOKEN, or the header X-Admin-Secret; \
                  or ask at the address of VODMILL_METRICS_LISTEN",

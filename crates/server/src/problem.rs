@@ -4,6 +4,7 @@ use crate::request_id;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use rules::task;
+use std::time::Duration;
 use wire::http::Problem;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -17,6 +18,9 @@ pub enum Error {
     /// Said who it is, and is not that.
     #[error("{0}")]
     Unauthorized(&'static str),
+    /// For so long nothing that is not known to be right is looked at from there.
+    #[error("too many wrong secrets or keys came from this address; wait, and check which one it sends")]
+    TooManyGuesses(Duration),
     #[error("{detail}")]
     Conflict { code: &'static str, detail: String },
     /// A word about an execution that is not the speaker's any more.
@@ -67,6 +71,7 @@ impl Error {
             Error::Store(error) => matches!(error, E::Taken(_) | E::Invalid(_) | E::BadSpec(_)),
             Error::NotFound(_)
             | Error::Unauthorized(_)
+            | Error::TooManyGuesses(_)
             | Error::Refused(_)
             | Error::WorkerTooOld(_)
             | Error::Protocol { .. }
@@ -86,6 +91,7 @@ impl Error {
             Error::NotFound(_) => (S::NOT_FOUND, "not_found"),
             Error::Invalid(_) => (S::BAD_REQUEST, "invalid_request"),
             Error::Unauthorized(_) => (S::UNAUTHORIZED, "unauthorized"),
+            Error::TooManyGuesses(_) => (S::TOO_MANY_REQUESTS, "too_many_guesses"),
             Error::Conflict { code, .. } => (S::CONFLICT, code),
             Error::Refused(_) => (S::CONFLICT, "refused"),
             Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "too_large"),
@@ -162,7 +168,12 @@ impl IntoResponse for Error {
             request_id,
             refusal,
         };
-        respond(status, &problem)
+        let mut response = respond(status, &problem);
+        if let Error::TooManyGuesses(wait) = &self {
+            // Whole seconds, and not a moment too early.
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+        }
+        response
     }
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 on_both_engines![
     every_address_is_closed_to_those_who_may_not,
-    a_revoked_worker_is_shut_out_and_its_work_is_free
+    a_revoked_worker_is_shut_out_and_its_work_is_free,
+    who_guesses_is_told_to_wait_and_who_was_let_in_before_is_not,
 ];
 
 /// Everything that the OpenAPI document says needs somebody.
@@ -30,7 +31,7 @@ fn doors(house: &House) -> Vec<(String, String, &'static str)> {
 }
 
 fn every_address_is_closed_to_those_who_may_not(engine: Engine) {
-    let house = House::new(engine);
+    let house = House::with(engine, &[("VODMILL_AUTH_FAILURES_PER_MINUTE", "1000000")]);
     let worker = house.worker("w", &[]);
     let revoked = house.worker("gone", &[]);
     house.post(&format!("/api/workers/{}/revoke", revoked.id), json!({}));
@@ -61,6 +62,59 @@ fn every_address_is_closed_to_those_who_may_not(engine: Engine) {
             assert_eq!(status, 401, "{method} {path} with {with}: {said}");
             assert!(!said.contains("0000000000"), "it repeats the key: {method} {path}: {said}");
         }
+    }
+}
+
+fn who_guesses_is_told_to_wait_and_who_was_let_in_before_is_not(engine: Engine) {
+    let mut house = House::with(engine, &[("VODMILL_CLIENT_ADDRESS_HEADER", "X-Forwarded-For")]);
+    let key =
+        house.post("/api/worker/register", json!({ "name": "w" }))["api_key"].as_str().unwrap().to_owned();
+    let guesser = "203.0.113.9, 198.51.100.7";
+
+    guesses_too_often(&house, guesser);
+
+    let admin = |house: &House, from: &str| {
+        from_there(house, from, "GET", "/api/videos").header("x-admin-secret", SECRET).send().unwrap()
+    };
+    good(admin(&house, guesser));
+    let hello = json!({ "hostname": "h", "version": env!("CARGO_PKG_VERSION"), "slots": 1, "capabilities": [], "metadata": {} });
+    let hello =
+        json!({ "incarnation": uuid::Uuid::now_v7(), "phase": "Startup", "running": 0, "hello": hello });
+    let first = from_there(&house, guesser, "POST", "/api/worker/heartbeat").bearer_auth(&key).json(&hello);
+    good(first.send().unwrap());
+    let without = from_there(&house, guesser, "GET", "/api/videos").send().unwrap();
+    problem(without, 401, "unauthorized");
+
+    // A server that has let in nobody yet does not even look at the right secret.
+    house.kill();
+    house.start();
+    guesses_too_often(&house, guesser);
+    problem(admin(&house, guesser), 429, "too_many_guesses");
+    good(admin(&house, "198.51.100.8"));
+    good(admin(&house, guesser));
+}
+
+/// As the proxy tells it.
+fn from_there(house: &House, from: &str, method: &str, path: &str) -> reqwest::blocking::RequestBuilder {
+    house.anyone(method, path).header("x-forwarded-for", from)
+}
+
+fn guesses_too_often(house: &House, from: &str) {
+    let guess = |n: usize| match n % 3 {
+        0 => from_there(house, from, "GET", "/api/videos").header("x-admin-secret", format!("guess {n}")),
+        1 => from_there(house, from, "POST", "/api/session").json(&json!({ "secret": format!("guess {n}") })),
+        _ => from_there(house, from, "POST", "/api/worker/claim")
+            .bearer_auth(format!("{n:064}"))
+            .json(&json!({})),
+    };
+    for n in 0..10 {
+        problem(guess(n).send().unwrap(), 401, "unauthorized");
+    }
+    for n in 10..13 {
+        let answer = guess(n).send().unwrap();
+        let wait: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=61).contains(&wait), "{wait}");
+        problem(answer, 429, "too_many_guesses");
     }
 }
 
