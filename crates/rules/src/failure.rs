@@ -9,16 +9,22 @@ pub enum Kind {
     Permanent,
     /// The worker gave the work back because it is shutting down; uses up no attempt.
     Drained,
+    /// Where files are kept did not answer or had no room; uses up no attempt, up to [`MOST_SPARED`] times.
+    StorageAway,
     /// The worker fell silent, or its encoder stopped making progress.
     LeaseExpired,
     /// The job was cancelled or failed elsewhere; uses up no attempt.
     Withdrawn,
 }
 
+/// With the usual backoff, about eight hours.
+pub const MOST_SPARED: u32 = 100;
+
 crate::words::words!("failure kind", Kind {
     Transient => "transient",
     Permanent => "permanent",
     Drained => "drained",
+    StorageAway => "storage_away",
     LeaseExpired => "lease_expired",
     Withdrawn => "withdrawn",
 });
@@ -28,7 +34,16 @@ impl Kind {
     pub const fn counts(self) -> bool {
         match self {
             Kind::Transient | Kind::Permanent | Kind::LeaseExpired => true,
-            Kind::Drained | Kind::Withdrawn => false,
+            Kind::Drained | Kind::StorageAway | Kind::Withdrawn => false,
+        }
+    }
+
+    /// What a worker's word comes to, after so many executions that used up no attempt: a task is not given back for the
+    /// storage's sake for ever.
+    pub const fn after(self, spared: u32) -> Kind {
+        match self {
+            Kind::StorageAway if spared >= MOST_SPARED => Kind::Transient,
+            kind => kind,
         }
     }
 }

@@ -13,7 +13,7 @@ pub struct Task {
     pub state: State,
     /// That of the latest execution; 0 before the first.
     pub fence: Fence,
-    /// Executions that count against `max_attempts`: all but the drained and withdrawn ones.
+    /// Executions that count against `max_attempts`: all but those whose [`failure::Kind`] does not.
     pub attempts: u32,
     pub max_attempts: u32,
 }
@@ -107,6 +107,8 @@ pub enum Command {
     Fail {
         token: Token,
         kind: failure::Kind,
+        /// Executions of this task before that used up no attempt.
+        spared: u32,
         backoff: Backoff,
         jitter: Jitter,
     },
@@ -315,9 +317,11 @@ pub fn decide_with(task: &Task, command: &Command, now: Millis, checks: &Checks)
             let execution = execution::decide(*execution, execution::Command::Commit)?;
             (task.to(State::Done { token: *token, execution }), None)
         }
-        (State::Running { lease, .. }, Command::Fail { kind, backoff, jitter, .. }) => {
+        (State::Running { lease, .. }, Command::Fail { kind, spared, backoff, jitter, .. }) => {
             check_live(lease, now)?;
-            (fail(task, *kind, backoff, *jitter, now), Some(*kind))
+            let kind = kind.after(*spared);
+            let delay = |failures| backoff.delay(failures, *jitter);
+            (fail(task, kind, *spared, delay, now), Some(kind))
         }
         (State::Done { token, .. }, Command::Commit { .. }) if !checks.one_commit => {
             (task.to(State::Done { token: *token, execution: Status::Committed }), None)
@@ -393,12 +397,13 @@ fn claim(task: &Task, worker: WorkerId, token: Token, terms: Terms, now: Millis)
     }
 }
 
-fn fail(task: &Task, kind: failure::Kind, backoff: &Backoff, jitter: Jitter, now: Millis) -> Task {
+fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Millis, now: Millis) -> Task {
     let next = match kind {
         failure::Kind::Permanent => Next::Unjudged,
         failure::Kind::Drained | failure::Kind::Withdrawn => Next::RetryAt(now),
+        failure::Kind::StorageAway => Next::RetryAt(now + delay(spared.saturating_add(1))),
         failure::Kind::Transient | failure::Kind::LeaseExpired if task.attempts < task.max_attempts => {
-            Next::RetryAt(now + backoff.delay(task.attempts, jitter))
+            Next::RetryAt(now + delay(task.attempts))
         }
         failure::Kind::Transient | failure::Kind::LeaseExpired => Next::Unjudged,
     };

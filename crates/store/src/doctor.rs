@@ -89,7 +89,7 @@ GROUP BY t.id, t.fence HAVING count(e.fence) <> t.fence OR max(e.fence) <> t.fen
         sql: "
 SELECT t.id, 'counts ' || t.attempts || ' attempts of ' || count(e.fence) || ' that count'
 FROM task t LEFT JOIN execution e
-    ON e.task_id = t.id AND coalesce(e.failure, '') NOT IN ('drained', 'withdrawn')
+    ON e.task_id = t.id AND coalesce(e.failure, '') NOT IN ('drained', 'storage_away', 'withdrawn')
 GROUP BY t.id, t.attempts HAVING count(e.fence) < t.attempts",
     },
     Check {

@@ -199,6 +199,11 @@ pub(crate) async fn with_executions(tx: &mut Tx, rows: Vec<TaskRow>) -> Result<V
 }
 
 impl Loaded {
+    /// Executions before the current that used up no attempt.
+    pub fn spared(&self) -> u32 {
+        u32::try_from(self.task.fence.0 - i64::from(self.task.attempts)).unwrap_or(0)
+    }
+
     pub fn new(row: TaskRow, execution: Option<ExecutionRow>) -> Result<Self> {
         let state = state(&row, execution.as_ref())?;
         Ok(Loaded::of_state(row, execution, state))

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::from_row::row;
 use crate::{lane, queue};
 use rules::job::State;
-use rules::{JobId, Millis, TaskId};
+use rules::{JobId, Millis, TaskId, failure};
 use serde::{Deserialize, Serialize};
 
 #[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ SELECT count(*) FROM (
 ) ahead";
 
 const RETRYING: &str = "
-SELECT t.id, t.due_at, t.attempts, t.max_attempts, e.error
+SELECT t.id, t.due_at, t.attempts, t.max_attempts, t.failure, e.error
 FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
 WHERE t.id BETWEEN $1 AND $2 AND t.due_at IS NOT NULL
 ORDER BY t.due_at LIMIT $3";
@@ -162,17 +162,23 @@ async fn running(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()
 }
 
 async fn retrying(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
-    type Row = (i64, i64, i64, i64, Option<String>);
+    type Row = (i64, i64, i64, i64, Option<String>, Option<String>);
     let (first, last) = TaskId::range(id);
     let now = tx.now();
     let rows: Vec<Row> = tx.query(RETRYING).bind(first).bind(last).bind(FEW).all().await?;
-    for (task, due_at, attempts, max_attempts, error) in rows {
+    for (task, due_at, attempts, max_attempts, failure, error) in rows {
+        let (task, again) = (TaskId(task), span(Millis(due_at) - now));
         let error = error.unwrap_or_else(|| "no reason was recorded".into());
-        reasons.push(format!(
-            "Task {} failed {attempts} of {max_attempts} times and is looked at again in {}: {error}.",
-            TaskId(task),
-            span(Millis(due_at) - now)
-        ));
+        reasons.push(if failure.as_deref() == Some(failure::Kind::StorageAway.as_str()) {
+            format!(
+                "Task {task} waits for the storage and is tried again in {again}; that uses up none of its \
+                 {max_attempts} attempts: {error}."
+            )
+        } else {
+            format!(
+                "Task {task} failed {attempts} of {max_attempts} times and is looked at again in {again}: {error}."
+            )
+        });
     }
     Ok(())
 }

@@ -120,9 +120,6 @@ impl Store {
     pub async fn fail(&self, failures: &[Failure]) -> Result<Vec<Answer>> {
         let answers = again(|| self.fail_once(failures)).await?;
         count_refused("fail", &answers);
-        for (failure, _) in failures.iter().zip(&answers).filter(|(_, answer)| **answer == Answer::Accepted) {
-            EXECUTIONS_ENDED.count([failure.kind.as_str()]);
-        }
         self.wake.up(Topic::Judge);
         Ok(answers)
     }
@@ -134,29 +131,33 @@ impl Store {
         let mut moves = Moves::new(tx.now());
         let mut answers = Vec::with_capacity(failures.len());
         let (mut steps, mut logs) = (Vec::new(), Vec::new());
+        let mut ended = Vec::new();
         for failure in failures {
+            let spared = tasks.get(&failure.proof.task).map_or(0, Loaded::spared);
+            let kind = failure.kind.after(spared);
             let fail = Command::Fail {
                 token: failure.proof.token,
                 kind: failure.kind,
+                spared,
                 backoff: policies.get(&failure.proof.task.job()).copied().unwrap_or_default(),
                 jitter: Jitter(rand::random_range(0..=1000)),
             };
             let note: String = failure.message.chars().take(MAX_MESSAGE).collect();
-            let said = format!(
-                "execution {}.{} failed ({}): {note}",
-                failure.proof.task, failure.proof.fence, failure.kind
-            );
+            let said =
+                format!("execution {}.{} failed ({kind}): {note}", failure.proof.task, failure.proof.fence);
             let words = Words { note: Some(note), usage: Some(failure.usage), ..Words::default() };
             let answer = answer(&mut tasks, failure.proof, |task| moves.make(task, &fail, words));
             if answer == Answer::Accepted {
                 steps.extend(failure.steps.iter().map(|step| (failure.proof, step)));
                 logs.push(NewLog::of_task(failure.proof.task, Level::Warn, said));
+                ended.push(kind);
             }
             answers.push(answer);
         }
         moves.save(&mut tx).await?;
         log::insert_steps(&mut tx, &steps).await?;
         log::insert(&mut tx, &logs).await?;
+        tx.once_committed(move || ended.iter().for_each(|kind| EXECUTIONS_ENDED.count([kind.as_str()])));
         tx.commit().await?;
         Ok(answers)
     }
@@ -227,6 +228,7 @@ fn commit_one(
         let fail = Command::Fail {
             token,
             kind: failure::Kind::Permanent,
+            spared: 0,
             backoff: Backoff::default(),
             jitter: Jitter::default(),
         };

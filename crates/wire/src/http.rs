@@ -257,7 +257,8 @@ pub struct Direct {
 pub struct FailRequest {
     #[schema(value_type = Object)]
     pub proof: Proof,
-    /// `transient` is worth another try, `permanent` is not.
+    /// `transient` is worth another try, `permanent` is not; `storage_away` is, and uses up no attempt: where files are
+    /// kept did not answer, or had no room.
     #[schema(value_type = String, example = "transient")]
     pub kind: failure::Kind,
     pub message: String,

@@ -112,8 +112,10 @@ fn is_word_of_holder(action: &Action, task: &Task) -> bool {
 /// A claim counts an attempt and raises the fence; only work given back or withdrawn takes the attempt back,
 /// and only a person's retry begins a new count.
 fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
-    let ended_without_counting =
-        matches!(event.failure, Some(failure::Kind::Drained | failure::Kind::Withdrawn));
+    let ended_without_counting = matches!(
+        event.failure,
+        Some(failure::Kind::Drained | failure::Kind::StorageAway | failure::Kind::Withdrawn)
+    );
     let attempts = match event.command {
         "claim" => before.attempts + 1,
         "rerun" => 0,

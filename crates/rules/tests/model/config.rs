@@ -29,6 +29,8 @@ pub struct Faults {
     pub crash: bool,
     /// A process shuts down in an orderly way and gives its work back.
     pub drain: bool,
+    /// Where files are kept is away, and work is given back for its sake.
+    pub storage: bool,
     /// Words and answers get lost.
     pub loss: bool,
     /// Words arrive twice.
@@ -45,6 +47,7 @@ impl Faults {
     pub const NONE: Faults = Faults {
         crash: false,
         drain: false,
+        storage: false,
         loss: false,
         duplicate: false,
         failure: false,
@@ -55,6 +58,7 @@ impl Faults {
     pub const ALL: Faults = Faults {
         crash: true,
         drain: true,
+        storage: true,
         loss: true,
         duplicate: true,
         failure: true,

@@ -65,6 +65,13 @@ pub fn drained_stages() -> Config {
     Config { processes: 2, max_attempts: 1, faults, ..Config::new("drained stages", vec![stages]) }
 }
 
+/// A storage that is away again and again, while the stages of a job follow each other.
+pub fn storage_away() -> Config {
+    let stages = job([stage("segment", Processing, 2), stage("join", UploadingOutputs, 1).needs("segment")]);
+    let faults = Faults { person: false, drain: false, ..Faults::ALL };
+    Config { processes: 2, max_attempts: 1, faults, ..Config::new("storage away", vec![stages]) }
+}
+
 /// A worker in good health whose encoder may stand still.
 pub fn hung_encoder() -> Config {
     let faults = Faults { drain: false, ..Faults::ALL };

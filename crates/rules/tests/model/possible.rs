@@ -87,6 +87,9 @@ fn words(config: &Config, memory: &Process, step: Step) -> Vec<Word> {
             if config.faults.failure {
                 words.extend([Word::Fail(failure::Kind::Transient), Word::Fail(failure::Kind::Permanent)]);
             }
+            if config.faults.storage {
+                words.push(Word::Fail(failure::Kind::StorageAway));
+            }
             if memory.row.status == Status::Draining {
                 words.push(Word::Fail(failure::Kind::Drained));
             }

@@ -166,8 +166,10 @@ pub fn command(letter: Letter) -> Command {
     match letter.word {
         Word::Progress(progress) => Command::Renew { token, progress, length: TICK },
         Word::Commit => Command::Commit { token },
+        // At their limit, executions that are spared are failures as any other.
         Word::Fail(kind) => {
-            Command::Fail { token, kind, backoff: Backoff { initial: TICK, max: TICK }, jitter: Jitter(500) }
+            let backoff = Backoff { initial: TICK, max: TICK };
+            Command::Fail { token, kind, spared: 0, backoff, jitter: Jitter(500) }
         }
     }
 }

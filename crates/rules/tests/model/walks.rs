@@ -64,6 +64,11 @@ fn drained_work_is_done_by_others() {
 }
 
 #[test]
+fn work_given_back_for_the_storages_sake_is_done_in_the_end() {
+    holds(configs::storage_away(), 15_000);
+}
+
+#[test]
 fn a_hung_encoder_loses_its_lease_however_lively_its_worker() {
     holds(configs::hung_encoder(), 70_000);
 }

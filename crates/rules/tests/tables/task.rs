@@ -125,7 +125,8 @@ current execution.";
 /// Everything that can be said, where a word needs a token with this one.
 fn said_with(token: Token) -> Vec<(String, Command)> {
     let worker = WorkerId(uuid::Uuid::nil());
-    let fail = |kind| Command::Fail { token, kind, backoff: Backoff::default(), jitter: Jitter(500) };
+    let fail =
+        |kind| Command::Fail { token, kind, spared: 0, backoff: Backoff::default(), jitter: Jitter(500) };
     every!(Command {
         Command::Advance => ["advance" => Command::Advance],
         Command::Retry => ["retry" => Command::Retry],
@@ -146,6 +147,9 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         ],
         Command::Fail { kind: failure::Kind::Drained, .. } => [
             "fail, drained" => fail(failure::Kind::Drained),
+        ],
+        Command::Fail { kind: failure::Kind::StorageAway, .. } => [
+            "fail, storage_away" => fail(failure::Kind::StorageAway),
         ],
         Command::Fail { kind: failure::Kind::LeaseExpired, .. } => [
             "fail, lease_expired" => fail(failure::Kind::LeaseExpired),

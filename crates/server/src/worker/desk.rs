@@ -259,10 +259,11 @@ fn away(error: wire::Error) -> Error {
     responses((status = 200, body = Verdict), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn fail(_: Caller, State(app): State<App>, Json(said): Json<FailRequest>) -> Result<Json<Verdict>> {
     // Only the server itself finds a lease expired or withdraws work.
-    if !matches!(said.kind, failure::Kind::Transient | failure::Kind::Permanent) {
+    use failure::Kind as K;
+    if !matches!(said.kind, K::Transient | K::Permanent | K::StorageAway) {
         return Err(Error::unprocessable(
             "bad_failure",
-            format!("a worker cannot say `{}`; transient or permanent", said.kind),
+            format!("a worker cannot say `{}`; transient, permanent or storage_away", said.kind),
         ));
     }
     let FailRequest { proof, kind, message, usage, steps } = said;

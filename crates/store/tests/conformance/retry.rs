@@ -17,6 +17,8 @@ on_both_engines![
     one_attempt_is_one_execution,
     a_poison_pill_ends_in_failed,
     draining_uses_no_attempt,
+    a_storage_that_is_away_uses_no_attempt_and_is_waited_for,
+    a_task_is_not_spared_for_ever,
     a_job_goes_on_without_an_optional_stage,
     an_optional_stage_keeps_what_it_has_done,
     a_failed_job_takes_its_other_tasks_back,
@@ -149,6 +151,52 @@ async fn draining_uses_no_attempt(world: &World) {
     world.commit(&task).await;
     world.orchestrate().await;
     assert!(world.is(job, State::Completed).await);
+}
+
+async fn a_storage_that_is_away_uses_no_attempt_and_is_waited_for(world: &World) {
+    let (worker, job) = failed_once(world, simple(), Kind::StorageAway).await;
+
+    for nominal in [10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000] {
+        let delay = delay(world, job).await;
+        assert!((nominal * 3 / 4..=nominal * 5 / 4).contains(&delay), "{nominal}: {delay}");
+        let why = world.store.why(job).await.unwrap().reasons.join(" ");
+        assert!(why.contains("waits for the storage") && why.contains("none of its 3 attempts"), "{why}");
+        world.turn(delay);
+        world.orchestrate().await;
+        let task = world.claim(worker).await;
+        assert_eq!(task.attempt, 1);
+        world.fail(&task, Kind::StorageAway).await;
+    }
+
+    world.turn(delay(world, job).await);
+    world.orchestrate().await;
+    let task = world.claim(worker).await;
+    assert_eq!(world.tasks(job).await[0].attempts, 1);
+    let executions = world.executions(job).await;
+    let spared = executions.iter().filter(|it| it.failure.as_deref() == Some("storage_away"));
+    assert_eq!(spared.count(), 8);
+    world.commit(&task).await;
+    world.orchestrate().await;
+    assert!(world.is(job, State::Completed).await);
+}
+
+/// A worker may be wrong about whose fault it is.
+async fn a_task_is_not_spared_for_ever(world: &World) {
+    let quick = json!({ "backoff_initial_ms": 1, "backoff_max_ms": 1 });
+    let (worker, job) =
+        failed_once(world, spec(json!([{ "name": "work", "kind": "noop" }]), quick), Kind::StorageAway).await;
+
+    for _ in 0..rules::failure::MOST_SPARED + 2 {
+        world.turn(1);
+        world.orchestrate().await;
+        world.fail(&world.claim(worker).await, Kind::StorageAway).await;
+    }
+
+    world.orchestrate().await;
+    let counted = world.executions(job).await;
+    let counted = counted.iter().filter(|it| it.failure.as_deref() == Some("transient")).count();
+    assert_eq!((counted, world.tasks(job).await[0].attempts), (3, 3));
+    assert!(world.is(job, State::Failed).await);
 }
 
 fn with_captions() -> rules::spec::Spec {
