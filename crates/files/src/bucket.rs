@@ -89,6 +89,9 @@ pub struct Told<'a> {
     pub cache: Option<&'static str>,
 }
 
+/// Whoever wants to know that bytes are under way.
+pub type Moved<'a> = &'a (dyn Fn() + Send + Sync);
+
 impl Bucket {
     /// `s3://bucket/prefix`, `gs://…` or `az://…`; how to get there and as whom, the usual variables say (`AWS_…`,
     /// `GOOGLE_…`, `AZURE_…`).
@@ -133,8 +136,8 @@ impl Bucket {
         Ok(Reading { whole, range, stream })
     }
 
-    /// Brings an object to this disk; its size and hash, as read.
-    pub async fn fetch(&self, name: &str, to: &Path) -> Result<Written> {
+    /// Brings an object to this disk; its size and hash, as read. Tells `moved` of each step.
+    pub async fn fetch(&self, name: &str, to: &Path, moved: Moved<'_>) -> Result<Written> {
         if let Some(folder) = to.parent() {
             tokio::fs::create_dir_all(folder).await?;
         }
@@ -145,18 +148,20 @@ impl Bucket {
             digest.update(&block);
             bytes += block.len() as u64;
             file.write_all(&block).await?;
+            moved();
         }
         file.flush().await?;
         Ok(Written { bytes, sha256: hex::encode(digest.finalize()) })
     }
 
-    /// Reads an object through; its size and hash.
-    pub async fn measure(&self, name: &str) -> Result<Written> {
+    /// Reads an object through; its size and hash. Tells `moved` of each step.
+    pub async fn measure(&self, name: &str, moved: Moved<'_>) -> Result<Written> {
         let mut reading = self.read(name, None).await?;
         let (mut digest, mut bytes) = (Sha256::new(), 0);
         while let Some(block) = reading.stream.try_next().await? {
             digest.update(&block);
             bytes += block.len() as u64;
+            moved();
         }
         Ok(Written { bytes, sha256: hex::encode(digest.finalize()) })
     }
@@ -198,23 +203,26 @@ impl Bucket {
         put.map(drop).map_err(|error| Error::of(name, error))
     }
 
-    /// Puts a file of this disk under a name.
-    pub async fn send(&self, from: &Path, name: &str, told: Told<'_>) -> Result<Written> {
-        self.pour(from, self.writer(name, told)).await
+    /// Puts a file of this disk under a name. Tells `moved` of each step.
+    pub async fn send(&self, from: &Path, name: &str, told: Told<'_>, moved: Moved<'_>) -> Result<Written> {
+        self.pour(from, self.writer(name, told), moved).await
     }
 
     /// As [`Bucket::send`] for a name that must be free.
-    pub async fn send_new(&self, from: &Path, name: &str) -> Result<Written> {
-        self.pour(from, self.writer(name, Told::default()).new_only()).await
+    pub async fn send_new(&self, from: &Path, name: &str, moved: Moved<'_>) -> Result<Written> {
+        self.pour(from, self.writer(name, Told::default()).new_only(), moved).await
     }
 
-    async fn pour(&self, from: &Path, mut writer: Writer) -> Result<Written> {
+    async fn pour(&self, from: &Path, mut writer: Writer, moved: Moved<'_>) -> Result<Written> {
         let mut file = tokio::fs::File::open(from).await?;
         loop {
             let mut block = bytes::BytesMut::with_capacity(256 << 10);
             match tokio::io::AsyncReadExt::read_buf(&mut file, &mut block).await {
                 Ok(0) => return writer.finish().await,
-                Ok(_) => writer.write(block.freeze()).await?,
+                Ok(_) => {
+                    writer.write(block.freeze()).await?;
+                    moved();
+                }
                 Err(error) => {
                     writer.abandon().await;
                     return Err(error.into());
@@ -235,7 +243,7 @@ impl Bucket {
         cache: Option<&'static str>,
     ) -> Result<()> {
         let send = |(from, name, kind): (std::path::PathBuf, String, Option<String>)| async move {
-            self.send(&from, &name, Told { content_type: kind.as_deref(), cache }).await.map(drop)
+            self.send(&from, &name, Told { content_type: kind.as_deref(), cache }, &|| {}).await.map(drop)
         };
         stream::iter(files).map(send).buffer_unordered(SIDE_BY_SIDE).try_collect().await
     }

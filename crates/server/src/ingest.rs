@@ -399,7 +399,7 @@ async fn adopt_into(bucket: &Bucket, name: &str, from: &Path, limit: u64) -> Res
     if tokio::fs::metadata(from).await.map_err(disk)?.len() > limit {
         return Err(too_large(limit));
     }
-    let Written { bytes, sha256 } = bucket.send(from, name, Told::default()).await?;
+    let Written { bytes, sha256 } = bucket.send(from, name, Told::default(), &|| {}).await?;
     Ok(Received { path: name.into(), bytes, sha256 })
 }
 

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use rules::task;
 use std::time::Duration;
-use wire::http::Problem;
+use wire::http::{Problem, code};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -82,7 +82,7 @@ impl Error {
 
     /// Files cannot be reached for now.
     fn storage_away(detail: String) -> Self {
-        Error::Protocol { status: StatusCode::SERVICE_UNAVAILABLE, code: "storage_away", detail }
+        Error::Protocol { status: StatusCode::SERVICE_UNAVAILABLE, code: code::STORAGE_AWAY, detail }
     }
 
     fn status_and_code(&self) -> (StatusCode, &'static str) {
@@ -98,7 +98,7 @@ impl Error {
             Error::Unprocessable { code, .. } => (S::UNPROCESSABLE_ENTITY, code),
             Error::WorkerTooOld(_) => (S::UPGRADE_REQUIRED, "worker_too_old"),
             Error::Protocol { status, code, .. } => (*status, code),
-            Error::Full(_) => (S::INSUFFICIENT_STORAGE, "disk_full"),
+            Error::Full(_) => (S::INSUFFICIENT_STORAGE, code::DISK_FULL),
             Error::Internal(_) => (S::INTERNAL_SERVER_ERROR, "internal"),
             Error::Store(error) => of_store(error),
         }
@@ -134,7 +134,7 @@ fn of_store(error: &store::Error) -> (StatusCode, &'static str) {
         E::Taken(_) => (S::CONFLICT, "slug_taken"),
         E::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid"),
         E::BadKey => (S::UNAUTHORIZED, "unauthorized"),
-        E::Full(_) => (S::INSUFFICIENT_STORAGE, "disk_full"),
+        E::Full(_) => (S::INSUFFICIENT_STORAGE, code::DISK_FULL),
         E::Unavailable(_) | E::NoConnection | E::Contention(_) | E::ReadOnly(_) => {
             (S::SERVICE_UNAVAILABLE, "database_away")
         }

@@ -313,6 +313,9 @@ pub mod code {
     /// What arrived is not what was declared: it is to be sent again, whole.
     pub const HASH_MISMATCH: &str = "hash_mismatch";
     pub const SIZE_MISMATCH: &str = "size_mismatch";
+    /// Where the server keeps files cannot be reached for now, or has no room.
+    pub const STORAGE_AWAY: &str = "storage_away";
+    pub const DISK_FULL: &str = "disk_full";
 }
 
 /// Headers of our own.

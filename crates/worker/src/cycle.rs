@@ -8,7 +8,7 @@
 //! where it joins them again; to those that got none the claim is lost, and they are at `Polling` already.
 //! With no slot free, the loop waits there for the first to come back.
 //!
-//! Two ways lead elsewhere than in the document. An absent desk sends the loop to `ErrorWait`, but not a
+//! Two ways lead elsewhere than in the document. An absent desk, or storage, sends the loop to `ErrorWait`, but not a
 //! slot: it goes on with its work, and stays at `Reporting…` until the desk is back, for a result must not be
 //! lost to a short outage. And the loop ends when the worker is asked to, or when there is nothing left to
 //! do.
@@ -26,6 +26,7 @@ use crate::admission::Door;
 use crate::pace::Pace;
 use crate::shared::{Shared, blocking};
 use crate::slots::Slots;
+use crate::storage::Seen;
 
 /// How often to look for what dead predecessors left behind.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(600);
@@ -41,6 +42,9 @@ pub(crate) struct Cycle<'a, D> {
     recover_at: Instant,
     /// Between tries while the desk is away.
     error_wait: Pace,
+    /// Between tries while the storage is away.
+    storage_wait: Pace,
+    is_storage_waited_for: bool,
     /// Between looks while there is no work.
     idle: Pace,
     interval: Duration,
@@ -65,6 +69,8 @@ impl<'a, D: Desk> Cycle<'a, D> {
             is_connected: false,
             recover_at: Instant::now(),
             error_wait: Pace::new(options.error_wait, options.error_wait_max),
+            storage_wait: Pace::new(options.error_wait, options.error_wait_max),
+            is_storage_waited_for: false,
             idle: Pace::new(options.idle_min, options.idle_max),
             interval: options.idle_min,
             deaf: Duration::ZERO,
@@ -158,6 +164,11 @@ impl<'a, D: Desk> Cycle<'a, D> {
         if self.slots.free() == 0 {
             self.slots.freed().await;
         }
+        match self.shared.storage.news() {
+            Some(Seen::Away) => return self.storage_broke(),
+            Some(Seen::Well) => self.storage_wait.reset(),
+            None => {}
+        }
         if !self.shared.may_claim() {
             self.deaf = self.shared.options.idle_max;
         } else if !self.has_room().await {
@@ -246,8 +257,19 @@ impl<'a, D: Desk> Cycle<'a, D> {
     }
 
     async fn wait_out(&mut self) -> Trigger {
-        sleep(self.error_wait.next()).await;
+        let is_for_storage = std::mem::take(&mut self.is_storage_waited_for);
+        let pace = if is_for_storage { &mut self.storage_wait } else { &mut self.error_wait };
+        sleep(pace.next()).await;
         Trigger::WaitedOut
+    }
+
+    /// What would be claimed now would only be given back as well.
+    fn storage_broke(&mut self) -> Trigger {
+        if self.storage_wait.is_fresh() {
+            warn!("the storage is away; taking nothing new for a while, and for longer while it lasts");
+        }
+        self.is_storage_waited_for = true;
+        Trigger::Broke
     }
 
     fn broke(&mut self, error: &wire::Error) -> Trigger {

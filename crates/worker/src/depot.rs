@@ -1,8 +1,9 @@
 //! Where an execution's input comes from, and where what it made goes.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use files::bucket::Told;
+use files::bucket::{self, Told};
 use files::{Bucket, Files};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use media::manifest::Artifact;
@@ -10,6 +11,7 @@ use rules::ExecutionId;
 use wire::Assignment;
 
 use crate::handler::Failed;
+use crate::limits::still_for;
 use crate::remote::{self, Client, Relay, Source};
 use crate::transcode::disk;
 use crate::{Context, shared};
@@ -144,9 +146,8 @@ pub(crate) struct Fetch {
 pub(crate) async fn fetch(bucket: &Bucket, context: &Context, wanted: Vec<Fetch>) -> Result<(), Failed> {
     context.set_step("fetch");
     let one = |wanted: Fetch| async move {
-        let fetched = bucket.fetch(&wanted.name, &wanted.to).await;
-        let fetched = fetched.map_err(|error| storage(&error))?;
-        context.progress.beat();
+        let moved = || context.progress.beat();
+        let fetched = ask(context, bucket.fetch(&wanted.name, &wanted.to, &moved)).await?;
         context.count_bytes(fetched.bytes, 0);
         let Artifact { path, sha256, .. } = &wanted.file;
         if fetched.sha256.eq_ignore_ascii_case(sha256) {
@@ -167,9 +168,8 @@ async fn send(bucket: &Bucket, context: &Context, made: &Path, folder: &str) -> 
     });
     let listed = listed.await.map_err(|error| disk("reading", made, &error))?;
     let one = |path: String| async move {
-        let sent = bucket.send(&made.join(&path), &format!("{folder}/{path}"), Told::default()).await;
-        context.progress.beat();
-        sent.map(drop).map_err(|error| storage(&error))
+        let (from, name, moved) = (made.join(&path), format!("{folder}/{path}"), || context.progress.beat());
+        ask(context, bucket.send(&from, &name, Told::default(), &moved)).await.map(drop)
     };
     stream::iter(listed).map(one).buffer_unordered(SIDE_BY_SIDE).try_collect().await
 }
@@ -190,9 +190,27 @@ fn below(folder: &Path) -> std::io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The storage's fault, or the line's: worth another try.
-pub(crate) fn storage(error: &files::bucket::Error) -> Failed {
-    Failed::transient(error.to_string())
+/// Waits for the storage, but not for so long that the work would seem to stand still: it is given back before.
+pub(crate) async fn ask<T>(
+    context: &Context,
+    asking: impl Future<Output = bucket::Result<T>>,
+) -> Result<T, Failed> {
+    let answer = match context.stall() {
+        None => asking.await,
+        Some(stall) => tokio::select! {
+            answer = asking => answer,
+            () = still_for(&context.progress, stall * 3 / 4) => return Err(silent(stall * 3 / 4)),
+        },
+    };
+    context.progress.beat();
+    answer.map_err(|error| match error.is_absence() {
+        true => Failed::storage_away(error.to_string()),
+        false => Failed::transient(error.to_string()),
+    })
+}
+
+fn silent(patience: Duration) -> Failed {
+    Failed::storage_away(format!("the storage does not answer: nothing moved for {patience:?}"))
 }
 
 async fn move_to(files: Files, execution: ExecutionId, made: PathBuf) -> Result<(), Failed> {

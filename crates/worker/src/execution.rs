@@ -102,7 +102,7 @@ async fn conclude<D: Desk>(shared: &Shared<D>, running: &Running, ended: Result<
         }
         (Err(failed), reason) => {
             running.step(Trigger::Failed);
-            fail(shared, running, because(running, reason).unwrap_or(failed)).await
+            fail(shared, running, because(running, reason, failed)).await
         }
     }
 }
@@ -112,6 +112,7 @@ async fn succeed<D: Desk>(shared: &Shared<D>, running: &Running, outcome: Outcom
     match report::commit(shared, running, outcome).await {
         Told::Taken => {
             info!("done: {id}");
+            shared.storage.is_well();
             Fate::Done
         }
         Told::Refused(refusal) => lost(running, refusal),
@@ -128,8 +129,11 @@ async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, failed: Failed) ->
         Kind::Drained => info!("giving back {id}"),
         _ => warn!(failure = %kind, "failed: {id}: {failed}"),
     }
+    if kind == Kind::StorageAway {
+        shared.storage.is_away();
+    }
     match report::fail(shared, running, failed).await {
-        Told::Taken if kind == Kind::Drained => Fate::GivenBack,
+        Told::Taken if !kind.counts() => Fate::GivenBack,
         Told::Taken => Fate::Failed,
         Told::Refused(refusal) => lost(running, refusal),
         Told::Rejected(why) => {
@@ -145,19 +149,21 @@ fn lost(running: &Running, refusal: Refusal) -> Fate {
     Fate::Lost
 }
 
-/// What the failure of stopped work is put down to; its own account would only say that it was stopped.
-fn because(running: &Running, reason: Option<Reason>) -> Option<Failed> {
+/// What the failure of stopped work is put down to; its own account would only say that it was stopped. Work that stood
+/// still for want of its files knows more.
+fn because(running: &Running, reason: Option<Reason>, failed: Failed) -> Failed {
     let context = &running.context;
-    match reason? {
-        Reason::Drained => Some(drained()),
-        Reason::Ended(Ended::Stalled) => {
-            Some(Failed::transient(format!("no progress for {:?}", context.stall().unwrap_or_default())))
+    match reason {
+        Some(Reason::Drained) => drained(),
+        Some(Reason::Ended(_)) if failed.kind == Kind::StorageAway => failed,
+        Some(Reason::Ended(Ended::Stalled)) => {
+            Failed::transient(format!("no progress for {:?}", context.stall().unwrap_or_default()))
         }
-        Reason::Ended(Ended::Overdue) => Some(Failed::transient(format!(
+        Some(Reason::Ended(Ended::Overdue)) => Failed::transient(format!(
             "still running after {:?}, its time limit",
             context.timeout().unwrap_or_default()
-        ))),
-        Reason::Lost(_) => None,
+        )),
+        Some(Reason::Lost(_)) | None => failed,
     }
 }
 

@@ -59,6 +59,11 @@ impl Failed {
         Failed { kind: failure::Kind::Transient, message: message.into() }
     }
 
+    /// Where files are kept did not answer or had no room; uses up no attempt.
+    pub fn storage_away(message: impl Into<String>) -> Self {
+        Failed { kind: failure::Kind::StorageAway, message: message.into() }
+    }
+
     /// Would fail again, here or elsewhere.
     pub fn permanent(message: impl Into<String>) -> Self {
         Failed { kind: failure::Kind::Permanent, message: message.into() }

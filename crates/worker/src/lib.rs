@@ -50,6 +50,7 @@ mod shared;
 pub mod shutdown;
 mod slots;
 mod stop;
+mod storage;
 mod tally;
 mod telling;
 mod trace;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rules::lease::Ended;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::process::Progress;
 use crate::roster::Running;
 use crate::stop::Reason;
 
@@ -34,11 +35,18 @@ async fn overdue(running: &Running) {
 }
 
 async fn stalled(running: &Running) {
-    let Some(stall) = running.context.stall() else { return std::future::pending().await };
-    let (mut beats, mut moved_at) = (running.context.progress.beats(), Instant::now());
-    while moved_at.elapsed() < stall + LENIENCE {
-        sleep(LOOK.min(stall + LENIENCE - moved_at.elapsed())).await;
-        let seen = running.context.progress.beats();
+    match running.context.stall() {
+        Some(stall) => still_for(&running.context.progress, stall + LENIENCE).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when nothing has moved for so long.
+pub(crate) async fn still_for(progress: &Progress, span: Duration) {
+    let (mut beats, mut moved_at) = (progress.beats(), Instant::now());
+    while let Some(left) = span.checked_sub(moved_at.elapsed()).filter(|left| !left.is_zero()) {
+        sleep(LOOK.min(left)).await;
+        let seen = progress.beats();
         if seen != beats {
             (beats, moved_at) = (seen, Instant::now());
         }

@@ -17,6 +17,7 @@ use crate::admission::{AtWork, Shortage};
 use crate::handler::Handlers;
 use crate::options::hostname;
 use crate::roster::Roster;
+use crate::storage::Storage;
 use crate::tally::Tally;
 use crate::workshop::Workshop;
 use crate::{Error, Options, Shutdown};
@@ -29,6 +30,7 @@ pub(crate) struct Shared<D> {
     pub options: Options,
     pub roster: Arc<Roster>,
     pub tally: Tally,
+    pub storage: Storage,
     pub workshop: Arc<Workshop>,
     /// Asks this worker alone; hears whoever asked [`run`](crate::run()).
     pub shutdown: Shutdown,
@@ -65,6 +67,7 @@ impl<D: Desk> Shared<D> {
             options,
             roster: Arc::new(Roster::new()),
             tally: Tally::default(),
+            storage: Storage::default(),
             workshop: Arc::new(workshop),
             shutdown,
             registered: SetOnce::new(),

@@ -27,7 +27,7 @@ impl Fate {
 pub struct Summary {
     pub done: u64,
     pub failed: u64,
-    /// Unfinished when the worker ended; no attempt was used up.
+    /// Unfinished when the worker ended, or for want of the storage; no attempt was used up.
     pub given_back: u64,
     /// The lease was lost, or its last word never reached the desk; somebody else does it.
     pub lost: u64,

@@ -3,9 +3,11 @@
 mod bucket;
 mod direct;
 mod faults;
+mod harm;
 mod janitor;
 mod line;
 mod mistakes;
+mod outage;
 mod platform;
 mod site;
 mod stream;

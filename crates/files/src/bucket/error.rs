@@ -33,6 +33,15 @@ pub enum BadAddress {
 }
 
 impl Error {
+    /// Whether the storage itself is away, full or overburdened; it is not, where it makes no sense of the request.
+    pub fn is_absence(&self) -> bool {
+        const LATER: [u16; 2] = [408, 429];
+        match self {
+            Error::Away { why, .. } => status(why).is_none_or(|code| code >= 500 || LATER.contains(&code)),
+            Error::NotFound(_) | Error::Taken(_) | Error::Refused { .. } | Error::Disk(_) => false,
+        }
+    }
+
     pub(super) fn of(name: &str, error: object_store::Error) -> Self {
         use object_store::Error as E;
         let name = name.to_owned();
@@ -90,6 +99,17 @@ mod tests {
         assert_eq!(status("Server returned non-2xx status code: 403 Forbidden: <Error>"), Some(403));
         assert_eq!(status("no status code: …"), None);
         assert_eq!(status("error sending request"), None);
+    }
+
+    #[test]
+    fn only_what_says_nothing_of_the_request_is_an_absence() {
+        let away = |why: &str| Error::Away { name: "a".into(), why: why.into() }.is_absence();
+
+        assert!(away("error sending request: connection refused"));
+        assert!(away("Server returned non-2xx status code: 503 Slow Down"));
+        assert!(away("Server returned non-2xx status code: 507 Insufficient Storage"));
+        assert!(!away("Server returned non-2xx status code: 400 EntityTooLarge"));
+        assert!(!Error::Refused { name: "a".into(), why: "403".into() }.is_absence());
     }
 
     #[test]

@@ -204,7 +204,7 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
         ));
     }
     if let Some((bucket, name)) = &place.bucket {
-        bucket.send(&place.partial, name, Told::default()).await?;
+        bucket.send(&place.partial, name, Told::default(), &|| {}).await?;
         return tokio::fs::remove_file(&place.partial).await.map_err(disk);
     }
     if let Some(folder) = place.whole.parent() {

@@ -47,6 +47,15 @@ pub struct Patience {
     pub source: Duration,
 }
 
+impl Patience {
+    /// As much of it as work may have that must not stand still for longer than this: it is given back before that is
+    /// taken for its own fault.
+    pub(super) fn within(self, stall: Option<Duration>) -> Self {
+        let Some(stall) = stall else { return self };
+        Patience { silence: self.silence.min(stall / 4), source: self.source.min(stall / 2), ..self }
+    }
+}
+
 impl Default for Patience {
     fn default() -> Self {
         Patience {
@@ -190,12 +199,13 @@ impl Client {
         self.0.breaker.enter(Instant::now().into_std()).ok_or_else(|| Fault::Away {
             why: "the server failed several times in a row and is left alone for a moment".into(),
             is_absent: true,
+            is_storage: false,
         })
     }
 
     fn settle<T>(&self, pass: Pass<'_>, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
-            Err(Fault::Away { .. }) => {
+            Err(Fault::Away { is_storage: false, .. }) => {
                 pass.failed(Instant::now().into_std(), Jitter(rand::random_range(0..=1000)))
             }
             _ => pass.succeeded(),

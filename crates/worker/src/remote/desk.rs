@@ -91,6 +91,16 @@ impl HttpDesk {
         }
     }
 
+    async fn say_failed(&self, mut failure: FailRequest) -> Result<Answer, Error> {
+        let answer = self.say("fail", &failure).await;
+        if failure.kind == Kind::StorageAway && matches!(answer, Err(Error::Rejected(_))) {
+            // A server of an older version does not know that word.
+            failure.kind = Kind::Transient;
+            return self.say("fail", &failure).await;
+        }
+        answer
+    }
+
     async fn tell(&self, reports: Vec<Report>) -> Result<Vec<Answer>, Error> {
         let told = reports.len();
         let answer = self.client.post("progress", &ProgressRequest { reports }, Duration::ZERO).await;
@@ -174,7 +184,7 @@ impl Desk for HttpDesk {
         let Failure { proof, kind, message, usage, steps } = failure.clone();
         let answer = match kind {
             Kind::Drained => self.say("release", &ReleaseRequest { proof, message, usage, steps }).await,
-            _ => self.say("fail", &FailRequest { proof, kind, message, usage, steps }).await,
+            _ => self.say_failed(FailRequest { proof, kind, message, usage, steps }).await,
         };
         self.heard(proof, answer)
     }

@@ -3,7 +3,7 @@
 //! A URL that fails is asked for anew, and after a few failures in a row everything goes through the server, which can
 //! reach the storage if anybody can. Nothing here speaks with the worker's key, and no URL is told to anybody.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(super) struct Way {
     client: Client,
     proof: Proof,
     failures: AtomicU32,
+    /// It was one, and often failed.
+    is_broken: AtomicBool,
     source: Mutex<Option<Kept>>,
 }
 
@@ -40,12 +42,23 @@ impl std::fmt::Debug for Kept {
 
 impl Way {
     pub fn new(client: &Client, proof: Proof) -> Self {
-        let failures = if client.is_on_the_detour() { PATIENCE } else { 0 };
-        Way { client: client.clone(), proof, failures: failures.into(), source: Mutex::default() }
+        let is_broken = client.is_on_the_detour();
+        let failures = if is_broken { PATIENCE } else { 0 };
+        Way {
+            client: client.clone(),
+            proof,
+            failures: failures.into(),
+            is_broken: is_broken.into(),
+            source: Mutex::default(),
+        }
     }
 
     pub fn is_open(&self) -> bool {
         self.failures.load(Ordering::Relaxed) < PATIENCE
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
     }
 
     pub fn succeeded(&self) {
@@ -55,6 +68,7 @@ impl Way {
     pub fn failed(&self) {
         *self.kept() = None;
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == PATIENCE {
+            self.is_broken.store(true, Ordering::Relaxed);
             self.client.take_the_detour();
         }
     }

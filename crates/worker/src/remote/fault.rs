@@ -16,6 +16,8 @@ pub(crate) enum Fault {
         why: String,
         /// No connection at all: it is not only this request that fails.
         is_absent: bool,
+        /// The server is there, and says that where it keeps files is away or full.
+        is_storage: bool,
     },
     /// The word about an execution was refused.
     #[error("{0}")]
@@ -29,13 +31,17 @@ pub(crate) enum Fault {
 
 impl Fault {
     pub fn away(why: impl Into<String>) -> Self {
-        Fault::Away { why: why.into(), is_absent: false }
+        Fault::Away { why: why.into(), is_absent: false, is_storage: false }
+    }
+
+    fn storage_away(why: String) -> Self {
+        Fault::Away { why, is_absent: false, is_storage: true }
     }
 
     /// Without the URL, which a reader of logs need not see again and again.
     pub fn of(error: reqwest::Error) -> Self {
         let is_absent = error.is_connect();
-        Fault::Away { why: outbound::told(error), is_absent }
+        Fault::Away { why: outbound::told(error), is_absent, is_storage: false }
     }
 }
 
@@ -103,6 +109,9 @@ fn explain(status: StatusCode, problem: Problem) -> Fault {
             "another process works with this key by now, and a key is for one: {detail}"
         )),
         StatusCode::TOO_MANY_REQUESTS => Fault::away(detail),
+        _ if matches!(problem.code.as_str(), code::STORAGE_AWAY | code::DISK_FULL) => {
+            Fault::storage_away(detail)
+        }
         _ if status.is_server_error() => Fault::away(detail),
         _ => Fault::Rejected { status: status.as_u16(), code: problem.code, detail },
     }

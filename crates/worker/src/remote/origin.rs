@@ -63,13 +63,16 @@ impl Origin {
         }
     }
 
-    pub async fn fetch(&self, range: &Range<u64>) -> Result<Answer, Fault> {
+    /// Asks for these bytes; nobody waits for the answer for longer than `silence`.
+    pub async fn fetch(&self, range: &Range<u64>, silence: Duration) -> Result<Answer, Fault> {
         match self {
-            Origin::Bucket(bucket, name) => from_bucket(bucket, name, range).await,
-            Origin::Server { client, proof, way } => match past_the_server(client, way, range).await? {
-                Some(answer) => Ok(answer),
-                None => through_the_server(client, *proof, range).await,
-            },
+            Origin::Bucket(bucket, name) => from_bucket(bucket, name, range, silence).await,
+            Origin::Server { client, proof, way } => {
+                match past_the_server(client, way, range, silence).await? {
+                    Some(answer) => Ok(answer),
+                    None => through_the_server(client, *proof, range, silence).await,
+                }
+            }
         }
     }
 
@@ -81,8 +84,14 @@ impl Origin {
     }
 }
 
-async fn from_bucket(bucket: &Bucket, name: &str, range: &Range<u64>) -> Result<Answer, Fault> {
-    let reading = bucket.read(name, Some(range.clone())).await.map_err(fault)?;
+async fn from_bucket(
+    bucket: &Bucket,
+    name: &str,
+    range: &Range<u64>,
+    silence: Duration,
+) -> Result<Answer, Fault> {
+    let asked = timeout(silence, bucket.read(name, Some(range.clone()))).await;
+    let reading = asked.map_err(|_| silent())?.map_err(fault)?;
     Ok(Answer {
         first: reading.range.start,
         bytes: reading.whole.bytes,
@@ -101,16 +110,25 @@ fn fault(error: bucket::Error) -> Fault {
     }
 }
 
-async fn past_the_server(client: &Client, way: &Way, range: &Range<u64>) -> Result<Option<Answer>, Fault> {
+fn silent() -> Fault {
+    Fault::away("the storage does not answer")
+}
+
+async fn past_the_server(
+    client: &Client,
+    way: &Way,
+    range: &Range<u64>,
+    silence: Duration,
+) -> Result<Option<Answer>, Fault> {
     let Some(direct) = way.source().await? else { return Ok(None) };
     let mut request = client.stranger(Method::GET, &direct.url).header(RANGE, range::header(range));
     for (name, value) in &direct.headers {
         request = request.header(name, value);
     }
-    let asked = timeout(client.patience().silence, request.send()).await;
+    let asked = timeout(silence, request.send()).await;
     let answer = match asked {
         Ok(answer) => judge(answer).and_then(|response| answered(response, true)),
-        Err(_) => Err(Fault::away("the storage does not answer")),
+        Err(_) => Err(silent()),
     };
     if answer.is_err() {
         way.failed();
@@ -118,12 +136,17 @@ async fn past_the_server(client: &Client, way: &Way, range: &Range<u64>) -> Resu
     answer.map(Some)
 }
 
-async fn through_the_server(client: &Client, proof: Proof, range: &Range<u64>) -> Result<Answer, Fault> {
+async fn through_the_server(
+    client: &Client,
+    proof: Proof,
+    range: &Range<u64>,
+    silence: Duration,
+) -> Result<Answer, Fault> {
     let request = client
         .request(Method::GET, ["source"])
         .header(PROOF, proof.to_header())
         .header(RANGE, range::header(range));
-    let response = client.send(request, sleep(client.patience().silence)).await?;
+    let response = client.send(request, sleep(silence)).await?;
     answered(response, false)
 }
 

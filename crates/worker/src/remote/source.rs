@@ -2,20 +2,21 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use files::Bucket;
+use rules::failure::Kind;
 use rules::task::Refusal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 use wire::Proof;
 
-use super::Client;
 use super::fault::Fault;
 use super::origin::{Answer, Origin, Versions};
+use super::{Client, Patience};
 use crate::Context;
 use crate::handler::Failed;
 use crate::pace::Pace;
@@ -48,6 +49,9 @@ pub struct Source {
     ending: Stop,
     bytes_in: AtomicU64,
     trouble: OnceLock<Trouble>,
+    /// Why the last try to read on failed, until one succeeds.
+    absence: Mutex<Option<String>>,
+    patience: Patience,
 }
 
 /// Why it cannot be read on. Final for this execution.
@@ -56,6 +60,7 @@ enum Trouble {
     Changed,
     Gone(String),
     Lost(Refusal),
+    Away(String),
     Unreachable(String),
 }
 
@@ -67,6 +72,7 @@ impl Trouble {
             }
             Trouble::Gone(why) => Failed::permanent(format!("{name}: {why}")),
             Trouble::Lost(refusal) => Failed::transient(refusal.to_string()),
+            Trouble::Away(why) => Failed::storage_away(format!("{name} cannot be read now: {why}")),
             Trouble::Unreachable(why) => Failed::transient(format!("{name} cannot be read: {why}")),
         }
     }
@@ -84,9 +90,8 @@ impl Trouble {
             Fault::Rejected { status: 404 | 410, detail, .. } => Trouble::Gone(detail),
             // There is less of it than there was.
             Fault::Rejected { status: 416, .. } => Trouble::Changed,
-            Fault::Away { .. } | Fault::Dismissed(_) | Fault::Rejected { .. } => {
-                Trouble::Unreachable(fault.to_string())
-            }
+            Fault::Away { why, .. } => Trouble::Away(why),
+            Fault::Dismissed(_) | Fault::Rejected { .. } => Trouble::Unreachable(fault.to_string()),
         }
     }
 }
@@ -103,9 +108,11 @@ impl Source {
     }
 
     async fn open_at(origin: Origin, name: &str, context: &Context) -> Result<Self, Failed> {
-        let mut wait = Wait::new(&origin, &context.progress);
+        let patience = origin.patience().within(context.stall());
+        let mut wait = Wait::new(patience, &context.progress);
         let (versions, head) = loop {
-            let fault = match look(&origin).await {
+            wait.asking();
+            let fault = match look(&origin, patience.silence).await {
                 Ok(found) => break found,
                 Err(Fault::Rejected { status: 416, .. }) => {
                     return Err(Failed::permanent(format!("{name}: the file is empty: upload it again")));
@@ -127,6 +134,8 @@ impl Source {
             progress: context.progress.clone(),
             ending: context.ending().clone(),
             trouble: OnceLock::new(),
+            absence: Mutex::default(),
+            patience,
         })
     }
 
@@ -153,10 +162,24 @@ impl Source {
         self.trouble.get().map(|trouble| trouble.told(&self.name))
     }
 
+    /// Puts a failure of those who read it down to the storage, if that did not answer at the time.
+    pub fn blame(&self, failed: Failed) -> Failed {
+        match (failed.kind, &*self.absence()) {
+            (Kind::Transient, Some(why)) => {
+                Failed::storage_away(format!("{} could not be read on: {why}; {failed}", self.name))
+            }
+            _ => failed,
+        }
+    }
+
+    fn absence(&self) -> MutexGuard<'_, Option<String>> {
+        self.absence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Brings these bytes, in order and each once, whatever happens on the way; or an error, and the trouble is known.
     pub(super) async fn bring(self: Arc<Self>, range: Range<u64>, to: Chunks) {
         let (mut at, mut window) = (range.start, FIRST_WINDOW);
-        let mut wait = Wait::new(&self.origin, &self.progress);
+        let mut wait = Wait::new(self.patience, &self.progress);
         while at < range.end {
             let end = range.end.min(at + window);
             match self.bring_window(&mut at, end, &to, &mut wait).await {
@@ -165,6 +188,9 @@ impl Source {
                 Ok(false) => return,
                 Err(fault) => {
                     debug!("reading {} broke off at byte {at} of {}: {fault}", self.name, self.bytes());
+                    if let Fault::Away { why, .. } = &fault {
+                        *self.absence() = Some(why.clone());
+                    }
                     if let Err(trouble) = wait.after(fault).await {
                         info!("cannot read on in {}: {trouble:?}", self.name);
                         trouble.end(&self.ending);
@@ -185,10 +211,12 @@ impl Source {
         to: &Chunks,
         wait: &mut Wait,
     ) -> Result<bool, Fault> {
-        let mut answer = self.origin.fetch(&(*at..end)).await?;
+        let silence = self.patience.silence;
+        wait.asking();
+        let mut answer = self.origin.fetch(&(*at..end), silence).await?;
         self.check(&answer, *at)?;
-        let silence = self.origin.patience().silence;
         while *at < end {
+            wait.asking();
             let next = answer.next(silence).await;
             self.origin.settle(answer.is_direct(), next.is_ok());
             let mut chunk = next?;
@@ -196,6 +224,7 @@ impl Source {
             let length = chunk.len() as u64;
             self.bytes_in.fetch_add(length, Ordering::Relaxed);
             wait.moved();
+            *self.absence() = None;
             if to.send(Ok(chunk)).await.is_err() {
                 return Ok(false);
             }
@@ -216,15 +245,15 @@ impl Source {
 }
 
 /// Which file it is, and its first bytes.
-async fn look(origin: &Origin) -> Result<(Versions, Vec<u8>), Fault> {
-    let mut answer = origin.fetch(&(0..HEAD)).await?;
+async fn look(origin: &Origin, silence: Duration) -> Result<(Versions, Vec<u8>), Fault> {
+    let mut answer = origin.fetch(&(0..HEAD), silence).await?;
     let wanted = usize::try_from(answer.bytes.min(HEAD)).unwrap_or_default();
     if answer.first != 0 {
         return Err(Fault::away(format!("asked for the beginning and was given byte {}", answer.first)));
     }
     let mut head = Vec::new();
     while head.len() < wanted {
-        let next = answer.next(origin.patience().silence).await;
+        let next = answer.next(silence).await;
         origin.settle(answer.is_direct(), next.is_ok());
         head.extend_from_slice(&next?);
     }
@@ -240,20 +269,27 @@ struct Wait {
     patience: Duration,
     pace: Pace,
     progress: Progress,
+    asked_at: Instant,
+    /// When the first of the questions was asked that came to nothing.
     failing_since: Option<Instant>,
     /// A program that waits for its input does not move, though it may seem to.
     held: Option<Held>,
 }
 
 impl Wait {
-    fn new(origin: &Origin, progress: &Progress) -> Self {
+    fn new(patience: Patience, progress: &Progress) -> Self {
         Wait {
-            patience: origin.patience().source,
+            patience: patience.source,
             pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
             progress: progress.clone(),
+            asked_at: Instant::now(),
             failing_since: None,
             held: None,
         }
+    }
+
+    fn asking(&mut self) {
+        self.asked_at = Instant::now();
     }
 
     fn moved(&mut self) {
@@ -267,11 +303,12 @@ impl Wait {
         if !matches!(fault, Fault::Away { .. } | Fault::Refused(Refusal::LeaseExpired)) {
             return Err(Trouble::of(fault));
         }
-        if self.failing_since.get_or_insert_with(Instant::now).elapsed() > self.patience {
-            return Err(Trouble::Unreachable(fault.to_string()));
+        let pause = self.pace.next();
+        if self.failing_since.get_or_insert(self.asked_at).elapsed() + pause > self.patience {
+            return Err(Trouble::of(fault));
         }
         self.held.get_or_insert_with(|| self.progress.hold());
-        sleep(self.pace.next()).await;
+        sleep(pause).await;
         Ok(())
     }
 }

@@ -99,6 +99,8 @@ impl Upload<'_> {
                 Err(fault) => debug!("uploading {} past the server broke off: {fault}", file.output.path),
             }
             self.way.failed();
+            // The work is done; that nobody takes it is not its standing still.
+            self.context.progress.beat();
             sleep(pace.next()).await;
         }
         Ok(false)
@@ -115,7 +117,7 @@ impl Upload<'_> {
         let sending = request.body(self.body(file, output.bytes, moved.clone())).send();
         let answer = tokio::select! {
             answer = sending => judge(answer).map(drop),
-            () = moved.none_for(self.client.patience().silence) => Err(Fault::away("nothing moves")),
+            () = moved.none_for(self.silence()) => Err(Fault::away("nothing moves")),
         };
         Ok(answer)
     }
@@ -144,14 +146,16 @@ impl Upload<'_> {
     fn judge(&self, output: &Output, fault: Fault, tries: &mut Tries) -> Result<Next, Failed> {
         let is_damaged = |code: &str| matches!(code, code::HASH_MISMATCH | code::SIZE_MISMATCH);
         match fault {
-            Fault::Away { why, is_absent } => {
-                // The work is done; that nobody takes it is not its standing still.
+            Fault::Away { why, is_absent, is_storage } => {
                 self.context.progress.beat();
                 tries.in_vain += u32::from(!is_absent);
                 if tries.in_vain >= TRIES_IN_VAIN {
                     let tried =
                         format!("{} did not get through in {TRIES_IN_VAIN} tries: {why}", output.path);
-                    return Err(Failed::transient(tried));
+                    return Err(match is_storage || self.way.is_broken() {
+                        true => Failed::storage_away(tried),
+                        false => Failed::transient(tried),
+                    });
                 }
                 Ok(Next::Continue)
             }
@@ -184,9 +188,12 @@ impl Upload<'_> {
         if offset > 0 {
             request = request.header(CONTENT_RANGE, range::content(&(offset..output.bytes), output.bytes));
         }
-        let silence = self.client.patience().silence;
-        let answer = self.client.send(request.body(body), moved.none_for(silence)).await;
+        let answer = self.client.send(request.body(body), moved.none_for(self.silence())).await;
         Ok(answer.and_then(|response| taken(&response)))
+    }
+
+    fn silence(&self) -> Duration {
+        self.client.patience().within(self.context.stall()).silence
     }
 
     fn body(&self, file: File, bytes: u64, moved: Moved) -> Body {

@@ -7,9 +7,10 @@
 use super::Work;
 use super::package::Packaged;
 use super::tools::disk;
-use crate::depot::{self, Depot, Fetch, storage};
+use crate::Context;
+use crate::depot::{self, Depot, Fetch, ask};
 use crate::handler::Failed;
-use files::bucket::Told;
+use files::bucket::{self, Told};
 use files::{Bucket, Files};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use media::kind;
@@ -63,9 +64,9 @@ impl Work<'_> {
 
     async fn send(&self, bucket: &Bucket, tree: &Path, file: &Artifact, to: String) -> Result<(), Failed> {
         let told = Told { content_type: Some(kind::of(&file.path)), cache: Some(FOREVER) };
-        let sent = bucket.send(&tree.join(&file.path), &format!("{to}/{}", file.path), told).await;
-        let sent = sent.map_err(|error| storage(&error))?;
-        self.context.progress.beat();
+        let (from, name) = (tree.join(&file.path), format!("{to}/{}", file.path));
+        let moved = || self.context.progress.beat();
+        let sent = ask(self.context, bucket.send(&from, &name, told, &moved)).await?;
         if sent.sha256 == file.sha256 {
             Ok(())
         } else {
@@ -77,7 +78,7 @@ impl Work<'_> {
     pub async fn publish(&self, packaged: &Packaged, output: &str, name: String) -> Result<String, Failed> {
         match (&self.tools.depot, &packaged.folder) {
             (Depot::Bucket(bucket), Some(folder)) => {
-                publish_in(bucket, packaged, folder).await?;
+                publish_in(self.context, bucket, packaged, folder).await?;
                 Ok(folder.rsplit('/').next().unwrap_or(folder).to_owned())
             }
             (Depot::Disk(parts), None) => {
@@ -110,8 +111,9 @@ impl Work<'_> {
         let Depot::Bucket(bucket) = &self.tools.depot else { return Ok(folder.into()) };
         let here = self.context.folder().await?.join("before");
         for file in files {
-            let fetched = bucket.fetch(&format!("{folder}/{file}"), &here.join(file)).await;
-            fetched.map_err(|error| storage(&error))?;
+            let (name, to) = (format!("{folder}/{file}"), here.join(file));
+            let moved = || self.context.progress.beat();
+            ask(self.context, bucket.fetch(&name, &to, &moved)).await?;
         }
         Ok(here)
     }
@@ -140,8 +142,13 @@ fn is_index(path: &str) -> bool {
 
 /// Looks that everything is there, and then adds what players open, the master playlist last. Done twice, it comes to the
 /// same.
-async fn publish_in(bucket: &Bucket, packaged: &Packaged, folder: &str) -> Result<(), Failed> {
-    let there = bucket.list(folder).await.map_err(|error| storage(&error))?;
+async fn publish_in(
+    context: &Context,
+    bucket: &Bucket,
+    packaged: &Packaged,
+    folder: &str,
+) -> Result<(), Failed> {
+    let there = ask(context, bucket.list(folder)).await?;
     let is_there = |file: &Artifact| {
         let name = format!("{folder}/{}", file.path);
         there.iter().any(|object| object.name == name && object.bytes == file.bytes)
@@ -153,19 +160,16 @@ async fn publish_in(bucket: &Bucket, packaged: &Packaged, folder: &str) -> Resul
     let mut indexes: Vec<&Artifact> = packaged.files.iter().filter(|file| is_index(&file.path)).collect();
     indexes.sort_by_key(|file| file.path == "master.m3u8");
     for file in indexes {
-        add(bucket, &packaged.execution, file, folder).await?;
+        ask(context, add(bucket, &packaged.execution, file, folder)).await?;
     }
     Ok(())
 }
 
-async fn add(bucket: &Bucket, execution: &str, file: &Artifact, folder: &str) -> Result<(), Failed> {
-    let read = async {
-        let reading = bucket.read(&format!("parts/{execution}/{}", file.path), None).await?;
-        let blocks: Vec<bytes::Bytes> = reading.stream.try_collect().await?;
-        let told = Told { content_type: Some(kind::of(&file.path)), cache: Some(FOREVER) };
-        bucket.put(&format!("{folder}/{}", file.path), blocks.concat().into(), told).await
-    };
-    read.await.map_err(|error| storage(&error))
+async fn add(bucket: &Bucket, execution: &str, file: &Artifact, folder: &str) -> bucket::Result<()> {
+    let reading = bucket.read(&format!("parts/{execution}/{}", file.path), None).await?;
+    let blocks: Vec<bytes::Bytes> = reading.stream.try_collect().await?;
+    let told = Told { content_type: Some(kind::of(&file.path)), cache: Some(FOREVER) };
+    bucket.put(&format!("{folder}/{}", file.path), blocks.concat().into(), told).await
 }
 
 /// Moves the folder as a whole. One that is there already is the same: put there by an execution that died before its

@@ -5,7 +5,7 @@
 
 use super::tools::disk;
 use super::{Work, outcome};
-use crate::depot::{Depot, storage};
+use crate::depot::{Depot, ask};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::pace::Pace;
 use files::bucket::{self, Bucket, Written};
@@ -69,15 +69,18 @@ async fn arrive(work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
 }
 
 async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
-    let away = |error: bucket::Error| storage(&error);
-    if !bucket.has(&fetch.to).await.map_err(away)? {
+    let moved = || work.context.progress.beat();
+    if !ask(work.context, bucket.has(&fetch.to)).await? {
         let fetched = bring(work, fetch).await?;
-        match bucket.send_new(&fetched, &fetch.to).await {
-            Ok(_) | Err(bucket::Error::Taken(_)) => {}
-            Err(error) => return Err(storage(&error)),
-        }
+        let placing = async {
+            match bucket.send_new(&fetched, &fetch.to, &moved).await {
+                Ok(_) | Err(bucket::Error::Taken(_)) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        ask(work.context, placing).await?;
     }
-    let Written { bytes, sha256 } = bucket.measure(&fetch.to).await.map_err(away)?;
+    let Written { bytes, sha256 } = ask(work.context, bucket.measure(&fetch.to, &moved)).await?;
     Ok(Artifact { path: fetch.to.rsplit('/').next().unwrap_or_default().into(), bytes, sha256 })
 }
 

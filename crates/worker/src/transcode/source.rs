@@ -90,7 +90,7 @@ impl Input<'_> {
     pub fn unchanged<T>(&self, made: Result<T, Failed>) -> Result<T, Failed> {
         match self.at_server() {
             None => self.from.unchanged(made),
-            Some(source) => source.trouble().map_or(made, Err),
+            Some(source) => source.trouble().map_or(made, Err).map_err(|failed| source.blame(failed)),
         }
     }
 }

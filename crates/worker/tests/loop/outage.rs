@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use rules::failure::Kind;
 use rules::task::{Command, Refusal};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -27,6 +28,25 @@ async fn an_absent_desk_is_waited_for_with_patience_that_grows() {
     assert!(waits.iter().all(|wait| *wait <= 30) && waits.len() >= 600 / 30, "then at most 30 s: {waits:?}");
     assert!(waits[2..].iter().all(|wait| *wait >= 14), "and no stampede: {waits:?}");
     assert!(back.elapsed() <= scene.options.error_wait_max);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_storage_is_waited_for_with_patience_that_grows() {
+    let scene = Scene::with_slots(1);
+    for _ in 0..40 {
+        scene.submit("storage away");
+    }
+
+    let _worker = scene.start();
+    turn_the_clock(300).await;
+    let given_back: Vec<Instant> = scene.desk.with(|desk| {
+        let is_meant = |said: &Said| matches!(said, Said::Fail(_, Kind::StorageAway, ..));
+        desk.said.iter().filter(|(_, said)| is_meant(said)).map(|(at, _)| *at).collect()
+    });
+
+    let waits: Vec<u64> = given_back.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+    assert!((3..=6).contains(&waits[0]), "first about 5 s: {waits:?}");
+    assert!(waits[2..].iter().all(|wait| (14..=30).contains(wait)), "then longer: {waits:?}");
 }
 
 #[tokio::test(start_paused = true)]

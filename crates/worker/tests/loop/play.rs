@@ -58,6 +58,7 @@ impl Play {
         let how = job.payload.as_str().unwrap_or_default();
         match how {
             "panic" => panic!("a slip of the pen"),
+            "storage away" => return Err(Failed::storage_away("the bucket does not answer")),
             "break" => return Err(Failed::permanent("a broken input")),
             "write" => std::fs::write(context.folder().await?.join("half.mp4"), "…").unwrap(),
             _ => {}

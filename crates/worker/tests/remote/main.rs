@@ -38,6 +38,7 @@ tests![
     breaker::a_failing_server_is_left_alone_for_a_while,
     source::a_reader_gets_the_file_whatever_happens_on_the_way,
     source::a_reader_gets_the_part_it_asks_for_and_little_else_is_fetched,
+    source::what_fails_while_the_source_is_away_is_the_storages_fault,
     source::a_file_that_changes_is_not_read_on,
     source::a_file_that_is_gone_or_empty_is_a_permanent_failure,
     source::a_lost_lease_ends_the_execution,

@@ -1,4 +1,6 @@
+use rules::failure::Kind;
 use rules::task::Refusal;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use worker::remote::{Relay, Source};
@@ -84,6 +86,25 @@ pub async fn a_reader_gets_the_part_it_asks_for_and_little_else_is_fetched() {
     assert!(wrong_path.contains("404") && wrong_method.contains("405"));
     assert!(relay.source().bytes_in() < 2000, "{} bytes", relay.source().bytes_in());
     assert!(relay.url().ends_with(".mp4") && relay.url().len() > 60, "{}", relay.url());
+}
+
+pub async fn what_fails_while_the_source_is_away_is_the_storages_fault() {
+    let (scene, _context, relay) = reading(4 * MIB).await;
+    let blamed = |failed: Failed| relay.source().blame(failed).kind;
+    for _ in 0..4 {
+        scene.line.harm("source", Harm::Page(502));
+    }
+
+    let meanwhile = async {
+        while blamed(Failed::transient("it stood still")) != Kind::StorageAway {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(blamed(Failed::permanent("there is no video in it")), Kind::Permanent);
+    };
+    let ((_, body), ()) = tokio::join!(ask(&relay, "GET", "", ""), meanwhile);
+
+    assert_eq!(body.len(), 4 * MIB);
+    assert_eq!(blamed(Failed::transient("it stood still")), Kind::Transient, "it is back");
 }
 
 pub async fn a_file_that_changes_is_not_read_on() {

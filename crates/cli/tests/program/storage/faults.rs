@@ -1,5 +1,6 @@
 //! A storage that answers late, halfway, with 503, or not at all.
 
+use super::harm::{Harm, Harmed};
 use super::line::{Line, Mood};
 use super::site::{Site, good};
 use crate::support::{Engine, until};
@@ -46,6 +47,48 @@ fn a_storage_that_fails_costs_time_and_nothing_else() {
     assert_eq!(site.bucket.objects("sources").len(), 2);
     assert!(storage.struck() > 10, "seed {seed}: {} connections were struck", storage.struck());
     site.world.is_healthy();
+}
+
+/// Each kind of harm comes to every second request, reading and writing, of the server and of a worker that has URLs of
+/// its own; the job has one attempt.
+fn costs_nothing(harm: Harm) {
+    let mut site = Site::new(Engine::Sqlite);
+    let storage = Harmed::before(&site.endpoint);
+    site.endpoint = storage.url();
+    let server = site.server("a", &[("VODMILL_MAX_RETRY_ATTEMPTS", "1")]);
+    let _worker = site.worker(&server, &server.url(""));
+    let file = std::fs::read(site.sample("talk.mkv", 1)).unwrap();
+
+    storage.set(Some(harm));
+    upload(&server, &file, "talk");
+    let video = server.video_is(1, "ready");
+    storage.set(None);
+
+    let sources = site.bucket.objects("sources");
+    assert_eq!(sources.len(), 1, "{sources:?}");
+    assert!(std::fs::read(site.bucket.path(&sources[0])).unwrap() == file, "other bytes");
+    site.is_published_once(1);
+    assert_eq!(video["generations"].as_array().unwrap().len(), 1);
+    assert!(storage.struck().iter().all(|(_, struck)| *struck > 0), "{:?}", storage.struck());
+    site.world.is_healthy();
+}
+
+macro_rules! each_harm_costs_nothing {
+    ($($name:ident: $harm:ident,)*) => { $(
+        #[test]
+        fn $name() {
+            costs_nothing(Harm::$harm);
+        }
+    )* };
+}
+
+each_harm_costs_nothing! {
+    errors_of_the_storage_cost_nothing: Error,
+    a_storage_that_asks_to_slow_down_costs_nothing: SlowDown,
+    slow_answers_cost_nothing: Slow,
+    truncated_answers_and_requests_cost_nothing: Truncated,
+    connections_that_are_cut_cost_nothing: Cut,
+    answers_that_get_lost_cost_nothing: Unanswered,
 }
 
 /// As a person would: again, if the server says that it cannot now.
