@@ -101,6 +101,23 @@ where
     })))
 }
 
+/// For tests: it knows everything but how to sign.
+#[cfg(test)]
+pub(super) fn in_memory() -> Bucket {
+    use object_store::memory::InMemory;
+    outbound::choose_tls();
+    let signer = AmazonS3Builder::new().with_bucket_name("none").build().expect("a bucket has a name");
+    let store = Arc::new(InMemory::new());
+    Bucket(Arc::new(Inner {
+        multipart: store.clone(),
+        signer: Arc::new(signer),
+        store,
+        prefix: Name::default(),
+        url: "memory:".into(),
+        kind: Kind::Aws,
+    }))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -116,6 +133,17 @@ mod tests {
             assert!(said.contains("s3://BUCKET/PREFIX"), "{said}");
             assert!(!said.contains("ann:secret"), "{said}");
         }
+    }
+
+    #[tokio::test]
+    async fn of_two_who_create_an_object_one_is_refused() {
+        let bucket = in_memory();
+        let create = |text: &'static [u8]| bucket.create("uploads/a/0", text.into());
+
+        let (one, other) = tokio::join!(create(b"one"), create(b"other"));
+
+        let is_taken = |it: &super::super::Result<()>| matches!(it, Err(super::super::Error::Taken(_)));
+        assert!(is_taken(&one) != is_taken(&other), "{one:?} {other:?}");
     }
 
     #[test]

@@ -58,20 +58,81 @@ impl Bucket {
             if !note.modified.elapsed().is_ok_and(|found| found > age) {
                 continue;
             }
-            let mut reading = self.read(&note.name, None).await?;
-            let mut text = Vec::new();
-            while let Some(block) = futures_util::TryStreamExt::try_next(&mut reading.stream).await? {
-                text.extend_from_slice(&block);
-            }
-            if let Ok(Unfinished { name, id }) = serde_json::from_slice(&text) {
-                let given_up = self.0.multipart.abort_multipart(&self.place(&name)?, &id).await;
-                match given_up.map_err(|error| Error::of(&name, error)) {
-                    Ok(()) | Err(Error::NotFound(_)) => {}
-                    Err(error) => return Err(error),
-                }
+            if let Some(unfinished) = self.unfinished(&note.name).await? {
+                self.give_up(&unfinished).await?;
             }
             self.remove(&note.name).await?;
         }
         Ok(())
+    }
+
+    /// Lets nobody replace an object that is there: of those who write it too, and [only if it is
+    /// new](super::Writer::new_only), who began before this is given up here, and who begins later will see it.
+    pub async fn seal(&self, name: &str) -> Result<()> {
+        for note in self.list(FOLDER).await? {
+            let unfinished = self.unfinished(&note.name).await?;
+            if let Some(rival) = unfinished.filter(|unfinished| unfinished.name == name) {
+                self.give_up(&rival).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// None for a note that nobody can read, or that was removed since.
+    async fn unfinished(&self, note: &str) -> Result<Option<Unfinished>> {
+        let mut reading = match self.read(note, None).await {
+            Err(Error::NotFound(_)) => return Ok(None),
+            reading => reading?,
+        };
+        let mut text = Vec::new();
+        while let Some(block) = futures_util::TryStreamExt::try_next(&mut reading.stream).await? {
+            text.extend_from_slice(&block);
+        }
+        Ok(serde_json::from_slice(&text).ok())
+    }
+
+    async fn give_up(&self, Unfinished { name, id }: &Unfinished) -> Result<()> {
+        let given_up = self.0.multipart.abort_multipart(&self.place(name)?, id).await;
+        match given_up.map_err(|error| Error::of(name, error)) {
+            Ok(()) | Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::open::in_memory;
+    use super::*;
+    use bytes::Bytes;
+
+    async fn content(bucket: &Bucket, name: &str) -> Vec<u8> {
+        let mut reading = bucket.read(name, None).await.unwrap();
+        let mut text = Vec::new();
+        while let Some(block) = futures_util::TryStreamExt::try_next(&mut reading.stream).await.unwrap() {
+            text.extend_from_slice(&block);
+        }
+        text
+    }
+
+    #[tokio::test]
+    async fn nobody_replaces_a_sealed_object_however_late() {
+        let bucket = in_memory();
+        let mut slow = bucket.writer("sources/a.mov", Told::default()).new_only();
+        slow.write(Bytes::from_static(b"slow")).await.unwrap();
+        let mut slower = bucket.writer("sources/a.mov", Told::default()).new_only();
+        slower.write(Bytes::from_static(b"slower")).await.unwrap();
+
+        // One stands still after it has looked, and just before it is done.
+        let about_to_finish = slow.looked().await.unwrap();
+        let mut quick = bucket.writer("sources/a.mov", Told::default()).new_only();
+        quick.write(Bytes::from_static(b"quick")).await.unwrap();
+        quick.finish().await.unwrap();
+        bucket.seal("sources/a.mov").await.unwrap();
+
+        assert!(about_to_finish.complete().await.is_err());
+        assert!(matches!(slower.finish().await, Err(Error::Taken(_))));
+        assert_eq!(content(&bucket, "sources/a.mov").await, b"quick");
     }
 }

@@ -4,7 +4,7 @@ use super::unfinished::Note;
 use super::{Bucket, Error, Result};
 use bytes::{Bytes, BytesMut};
 use object_store::multipart::PartId;
-use object_store::{Attributes, MultipartId, PutMode, PutMultipartOptions, PutOptions};
+use object_store::{Attributes, MultipartId, PutMultipartOptions, PutOptions};
 use sha2::{Digest, Sha256};
 use tokio::task::JoinSet;
 
@@ -33,6 +33,15 @@ pub struct Writer {
     is_new_only: bool,
 }
 
+/// An object of which every part is there.
+pub(super) struct Finishing {
+    bucket: Bucket,
+    name: String,
+    parts: Parts,
+    list: Vec<PartId>,
+    written: Written,
+}
+
 struct Parts {
     id: MultipartId,
     note: Note,
@@ -55,8 +64,8 @@ impl Writer {
         }
     }
 
-    /// Refuses to finish when there is an object of this name by then. For one of many parts that is asked just before,
-    /// and of two that finish in the same instant the later stays.
+    /// Refuses to finish when there is an object of this name by then. That is asked just before; once the name is
+    /// [sealed](Bucket::seal), whoever had asked earlier is refused too. So it is always written in parts, however small.
     pub fn new_only(self) -> Self {
         Writer { is_new_only: true, ..self }
     }
@@ -99,15 +108,19 @@ impl Writer {
 
     /// Makes it seen, as a whole.
     pub async fn finish(mut self) -> Result<Written> {
-        let written = Written { bytes: self.bytes, sha256: hex::encode(self.digest.finalize_reset()) };
-        let (last, place) = (self.buffer.split().freeze(), self.bucket.place(&self.name)?);
-        if self.parts.is_none() {
-            let mode = if self.is_new_only { PutMode::Create } else { PutMode::Overwrite };
-            let options = PutOptions { mode, attributes: self.attributes, ..PutOptions::default() };
-            let put = self.bucket.0.store.put_opts(&place, last.into(), options).await;
-            return put.map(|_| written).map_err(|error| Error::of(&self.name, error));
+        if self.parts.is_some() || self.is_new_only {
+            return self.looked().await?.complete().await;
         }
-        if !last.is_empty() {
+        let (written, last) = (self.written(), self.buffer.split().freeze());
+        let options = PutOptions { attributes: self.attributes, ..PutOptions::default() };
+        let put = self.bucket.0.store.put_opts(&self.bucket.place(&self.name)?, last.into(), options).await;
+        put.map(|_| written).map_err(|error| Error::of(&self.name, error))
+    }
+
+    /// All of it is there, and if its name must be free, it was.
+    pub(super) async fn looked(mut self) -> Result<Finishing> {
+        let (written, last) = (self.written(), self.buffer.split().freeze());
+        if !last.is_empty() || self.parts.is_none() {
             self.send(last).await?;
         }
         if self.is_new_only && self.bucket.has(&self.name).await? {
@@ -115,18 +128,13 @@ impl Writer {
             self.abandon().await;
             return Err(taken);
         }
-        let Some(mut parts) = self.parts.take() else { return Ok(written) };
+        let Some(mut parts) = self.parts.take() else { return Err(Error::NotFound(self.name)) };
         let list = parts.all().await?;
-        let completed = self.bucket.0.multipart.complete_multipart(&place, &parts.id, list).await;
-        if let Err(error) = completed {
-            // An answer that got lost is asked for again, and by then there is nothing left to complete.
-            let found = self.bucket.look(&self.name).await;
-            if !found.is_ok_and(|found| found.bytes == written.bytes) {
-                return Err(Error::of(&self.name, error));
-            }
-        }
-        parts.note.remove(&self.bucket).await;
-        Ok(written)
+        Ok(Finishing { bucket: self.bucket, name: self.name, parts, list, written })
+    }
+
+    fn written(&mut self) -> Written {
+        Written { bytes: self.bytes, sha256: hex::encode(self.digest.finalize_reset()) }
     }
 
     /// Leaves nothing of it.
@@ -136,6 +144,22 @@ impl Writer {
         if self.bucket.0.multipart.abort_multipart(&place, &parts.id).await.is_ok() {
             parts.note.remove(&self.bucket).await;
         }
+    }
+}
+
+impl Finishing {
+    pub async fn complete(self) -> Result<Written> {
+        let Finishing { bucket, name, parts, list, written } = self;
+        let completed = bucket.0.multipart.complete_multipart(&bucket.place(&name)?, &parts.id, list).await;
+        if let Err(error) = completed {
+            // An answer that got lost is asked for again, and by then there is nothing left to complete.
+            let found = bucket.look(&name).await;
+            if !found.is_ok_and(|found| found.bytes == written.bytes) {
+                return Err(Error::of(&name, error));
+            }
+        }
+        parts.note.remove(&bucket).await;
+        Ok(written)
     }
 }
 

@@ -80,6 +80,8 @@ async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Ar
         };
         ask(work.context, placing).await?;
     }
+    // What is told of it now must be true of it for ever.
+    ask(work.context, bucket.seal(&fetch.to)).await?;
     let Written { bytes, sha256 } = ask(work.context, bucket.measure(&fetch.to, &moved)).await?;
     Ok(Artifact { path: fetch.to.rsplit('/').next().unwrap_or_default().into(), bytes, sha256 })
 }
