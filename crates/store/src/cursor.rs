@@ -39,11 +39,19 @@ const RUNNING: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::TEXT::BIG
 
 const LAST: &str = "SELECT coalesce(max(id), 0) FROM audit";
 
+/// Rows of transactions below this are all there, and nothing will be added among them.
+pub(crate) async fn settled(tx: &mut Tx) -> Result<i64> {
+    if !tx.is_postgres() {
+        return Ok(i64::MAX);
+    }
+    let (xact,) = tx.query(RUNNING).one().await?;
+    Ok(xact)
+}
+
 /// The end of what can be read in this snapshot.
 pub(crate) async fn head(tx: &mut Tx) -> Result<Cursor> {
     if tx.is_postgres() {
-        let (xact,) = tx.query(RUNNING).one().await?;
-        return Ok(Cursor { xact, id: 0 });
+        return Ok(Cursor { xact: settled(tx).await?, id: 0 });
     }
     let (id,) = tx.query(LAST).one().await?;
     Ok(Cursor { xact: 0, id })

@@ -3,7 +3,7 @@
 use crate::Store;
 use crate::error::{Error, Result};
 use crate::from_row::row;
-use crate::log;
+use crate::{cursor, log};
 use rules::{ExecutionId, Fence, JobId, Millis, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -169,9 +169,12 @@ ORDER BY id LIMIT $3";
 
 const LOGS: &str = "
 SELECT id, at, level, stage, message FROM job_log
-WHERE job_id = $1 AND id > $2 AND ($3 IS NULL OR stage = $3)
-  AND CASE level WHEN 'debug' THEN 0 WHEN 'info' THEN 1 WHEN 'warn' THEN 2 ELSE 3 END >= $4
-ORDER BY id LIMIT $5";
+WHERE job_id = $1 AND (xact > $2 OR (xact = $2 AND id > $3)) AND xact < $4 AND ($5 IS NULL OR stage = $5)
+  AND CASE level WHEN 'debug' THEN 0 WHEN 'info' THEN 1 WHEN 'warn' THEN 2 ELSE 3 END >= $6
+ORDER BY xact, id LIMIT $7";
+
+/// The transaction of the last line that a reader has seen, or of one before it if that was dropped since.
+const SEEN: &str = "SELECT xact FROM job_log WHERE job_id = $1 AND id <= $2 ORDER BY id DESC LIMIT 1";
 
 /// How far a clock may have been set back since a job was created, for its audit still to be found.
 const SKEW: Millis = Millis::from_secs(86_400);
@@ -321,8 +324,10 @@ impl Store {
     /// Lines of its log, oldest first.
     pub async fn logs_of_job(&self, job: JobId, filter: &log::Filter) -> Result<Vec<LogView>> {
         let mut tx = self.db.read().await?;
-        let lines = tx.query(LOGS).bind(job).bind(filter.after).bind(filter.stage.clone());
-        lines.bind(filter.level as i64).bind(MAX_ROWS).all().await
+        let end = if filter.is_settled { cursor::settled(&mut tx).await? } else { i64::MAX };
+        let seen: Option<(i64,)> = tx.query(SEEN).bind(job).bind(filter.after).optional().await?;
+        let lines = tx.query(LOGS).bind(job).bind(seen.map_or(0, |(xact,)| xact)).bind(filter.after);
+        lines.bind(end).bind(filter.stage.clone()).bind(filter.level as i64).bind(MAX_ROWS).all().await
     }
 
     pub async fn audit_of_job(&self, job: JobId) -> Result<Vec<AuditView>> {

@@ -48,6 +48,9 @@ impl FromStr for Level {
 pub struct Filter {
     /// Only those after the one with this id: a tail asks again with the last it has seen.
     pub after: i64,
+    /// Only those before which none can appear any more: who follows a log must not pass what a slow transaction has yet
+    /// to show.
+    pub is_settled: bool,
     /// Only those that are at least so grave.
     pub level: Level,
     /// Only those of this stage.

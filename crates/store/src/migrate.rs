@@ -34,6 +34,7 @@ migrations![
     "0005_trace",
     "0006_compatible",
     "0007_lean" fits 6,
+    "0008_log_order" fits 6,
 ];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;

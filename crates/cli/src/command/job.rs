@@ -205,7 +205,7 @@ async fn steps(office: &Office, target: Target) -> anyhow::Result<()> {
 
 impl Logs {
     async fn run(self, office: &Office) -> anyhow::Result<Done> {
-        let filter = log::Filter { after: 0, level: self.level, stage: self.stage };
+        let filter = log::Filter { is_settled: self.follow, level: self.level, stage: self.stage, after: 0 };
         if self.follow {
             return super::watch::until_interrupted(follow(office, self.target, filter)).await;
         }
@@ -236,8 +236,13 @@ async fn follow(office: &Office, target: Target, mut filter: log::Filter) -> any
                         output::line(&format!("{at:>10}  {:<5}  {stage:<10}  {}", log.level, log.message));
                     }
                 }
-                if has_ended && logs.is_empty() {
+                if has_ended && logs.is_empty() && !filter.is_settled {
                     return Ok(Done::Yes);
+                }
+                // What others hold back is not waited for: an ended job says nothing more.
+                filter.is_settled = !(has_ended && logs.is_empty());
+                if !filter.is_settled {
+                    continue;
                 }
             }
             // Whoever is away for a moment comes back.

@@ -76,6 +76,7 @@ impl Office {
             Office::Server(there) => {
                 let query = [
                     ("after", Some(filter.after.to_string())),
+                    ("settled", Some(filter.is_settled.to_string())),
                     ("level", Some(filter.level.as_str().into())),
                     ("stage", filter.stage.clone()),
                 ];

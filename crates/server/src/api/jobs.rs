@@ -159,6 +159,9 @@ struct LogsQuery {
     /// Only lines after this one: the last `id` seen.
     #[param(minimum = 0)]
     after: Option<i64>,
+    /// Only lines before which none can appear any more: so a log is followed without missing one. Some may be held back for
+    /// a moment.
+    settled: Option<bool>,
     /// Only lines that are at least so grave: `debug`, `info`, `warn`, `error`.
     #[param(inline)]
     level: Option<Level>,
@@ -166,7 +169,7 @@ struct LogsQuery {
     stage: Option<String>,
 }
 
-/// Its log, oldest first; to follow it, ask again with the last `id` seen
+/// Its log, oldest first; to follow it, ask for what is `settled`, and again with the last `id` seen
 #[utoipa::path(get, path = "/api/jobs/{id}/logs", tag = "jobs", params(("id" = i64, Path), LogsQuery), security(("admin" = [])),
     responses((status = 200, body = Vec<LogView>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn logs(
@@ -176,8 +179,9 @@ async fn logs(
     Query(query): Query<LogsQuery>,
 ) -> Result<Json<Vec<LogView>>> {
     app.store.job(id).await?;
-    let LogsQuery { after, level, stage } = query;
-    let filter = log::Filter { after: after.unwrap_or(0), level: level.unwrap_or_default(), stage };
+    let LogsQuery { after, settled, level, stage } = query;
+    let (after, is_settled) = (after.unwrap_or(0), settled.unwrap_or(false));
+    let filter = log::Filter { after, is_settled, level: level.unwrap_or_default(), stage };
     Ok(Json(app.store.logs_of_job(id, &filter).await?))
 }
 

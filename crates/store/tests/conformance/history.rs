@@ -3,6 +3,8 @@
 use crate::shop::{planned, simple};
 use crate::world::{DAWN, World};
 use rules::Millis;
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgConnection;
 use store::log::{Filter, Level, NewLog};
 
 on_both_engines![
@@ -14,6 +16,7 @@ on_both_engines![
 ];
 
 on_postgres_alone![
+    lines_of_a_slow_transaction_are_not_missed_by_a_follower,
     partitions_are_made_ahead_of_time,
     partitions_may_be_made_by_many_at_once,
     a_month_that_has_begun_without_a_partition_stays_where_it_is,
@@ -98,6 +101,44 @@ async fn logs_are_read_on_from_where_the_reader_was(world: &World) {
     assert_eq!((lines(&seen), lines(&more)), (vec!["one".into(), "two".into()], vec!["three".into()]));
 }
 
+/// Two transactions: the first to take a number commits last.
+async fn lines_of_a_slow_transaction_are_not_missed_by_a_follower(world: &World) {
+    let job = world.submit(simple()).await;
+    let line = |message: &str| {
+        format!(
+            "INSERT INTO job_log (at, job_id, level, message) VALUES (1763200000000, {job}, 'info', '{message}')"
+        )
+    };
+    let say = async |to: &mut PgConnection, sql: String| {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(to).await.unwrap();
+    };
+    let mut slow: PgConnection = world.database.connect().await;
+    let mut quick: PgConnection = world.database.connect().await;
+    say(&mut slow, "BEGIN".into()).await;
+    say(&mut slow, line("slow")).await;
+    say(&mut quick, line("quick")).await;
+    let mut filter = Filter { is_settled: true, ..Filter::default() };
+    let mut followed = Vec::new();
+    let mut follow = async || {
+        for line in world.store.logs_of_job(job, &filter).await.unwrap() {
+            filter.after = line.id;
+            followed.push(line.message);
+        }
+        followed.clone()
+    };
+
+    assert_eq!(follow().await, [""; 0], "something older may still come");
+    let now = world.store.logs_of_job(job, &Filter::default()).await.unwrap();
+    assert_eq!(now.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(), ["quick"], "who only looks");
+    say(&mut slow, "COMMIT".into()).await;
+
+    // Transactions of other tests hold the end back for a moment.
+    while follow().await.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(follow().await, ["slow", "quick"], "both, once, in the order of their beginning");
+}
+
 async fn logs_are_chosen_by_gravity_and_stage(world: &World) {
     let worker = world.worker("noop").await;
     let job = world.submit(planned()).await;
@@ -116,7 +157,7 @@ async fn logs_are_chosen_by_gravity_and_stage(world: &World) {
     world.store.log(&lines).await.unwrap();
 
     let chosen = async |level, stage: Option<&str>| {
-        let filter = Filter { after: 0, level, stage: stage.map(Into::into) };
+        let filter = Filter { level, stage: stage.map(Into::into), ..Filter::default() };
         let found = world.store.logs_of_job(job, &filter).await.unwrap();
         found.into_iter().map(|line| line.message).collect::<Vec<_>>()
     };
