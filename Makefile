@@ -63,7 +63,7 @@ chaos-fleet: ## Kill, pause and cut off workers of a server that makes VIDEOS=10
 	@VODMILL_FLEET_VIDEOS='$(or $(VIDEOS),10)' $(if $(SEED),VODMILL_FLEET_SEED='$(SEED)') RUST_TEST_THREADS=1 \
 	  scripts/with-services cargo test --workspace --test program --locked -- a_fleet_that_is_killed --nocapture
 
-chaos-platform: ## Strike three servers, WORKERS=8 workers, Redis and the storage while VIDEOS=50 videos are made
+chaos-platform: ## Strike three servers, WORKERS=8 workers, PostgreSQL, Redis and the storage while VIDEOS=50 videos are made
 	@scripts/install-missing test
 	@VODMILL_PLATFORM_VIDEOS='$(or $(VIDEOS),50)' VODMILL_PLATFORM_WORKERS='$(or $(WORKERS),8)' \
 	  $(if $(SEED),VODMILL_PLATFORM_SEED='$(SEED)') \

@@ -1,11 +1,12 @@
-//! A platform: three servers behind one address, workers, PostgreSQL, Redis and a bucket. Whatever is struck, every
-//! video is published once.
+//! A platform: three servers behind one address, workers, PostgreSQL, Redis and a bucket. Whatever is struck, the database
+//! too, every video is published once.
 
 use super::line::{Line, Mood};
 use super::site::{Server, Site, good};
-use crate::support::{Engine, until};
+use crate::support::{World, until};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use serde_json::Value;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ fn a_platform_whose_parts_are_struck_publishes_every_video_once() {
     println!("VODMILL_PLATFORM_SEED={seed}");
     let mut dice = StdRng::seed_from_u64(seed);
     let (videos, hands) = (many("VODMILL_PLATFORM_VIDEOS", 6), many("VODMILL_PLATFORM_WORKERS", 3));
-    let mut site = Site::new(Engine::Postgres);
+    let mut site = Site::of(World::with_server());
     let storage = Line::to(&site.endpoint, seed);
     site.endpoint = storage.url();
     let redis = Line::to(&std::env::var("VODMILL_TEST_REDIS_URL").unwrap(), seed);
@@ -43,30 +44,33 @@ fn a_platform_whose_parts_are_struck_publishes_every_video_once() {
         good(servers[n % 3].admin("POST", &path).body(file.clone()).send().unwrap());
     }
     let ready = |server: &Server<'_>| {
-        let all = server.get("/api/videos?limit=1000")["items"].as_array().unwrap().clone();
+        let all = patiently(server, "/api/videos?limit=1000")["items"].as_array().unwrap().clone();
         let failed: Vec<_> = all.iter().filter(|it| it["state"] == "failed").collect();
         assert!(failed.is_empty(), "{failed:?}");
         all.iter().filter(|it| it["state"] == "ready").count()
     };
 
+    let database = site.world.server.as_ref().unwrap();
     for blow in 0..2 * videos {
         if ready(&servers[0]) == videos {
             break;
         }
         let (server, worker) = (dice.random_range(0..3), dice.random_range(0..hands));
-        match blow % 5 {
-            0 => {
+        match blow % 7 {
+            0 => database.restart("fast"),
+            1 => {
                 servers[server].kill();
                 rest(&mut dice, 600);
                 servers[server].start();
             }
-            1 => workers[worker].restart(&site, &front.url()),
-            2 => {
+            2 => workers[worker].restart(&site, &front.url()),
+            3 => database.restart("immediate"),
+            4 => {
                 workers[worker].pause();
                 rest(&mut dice, 9000);
                 workers[worker].resume();
             }
-            3 => strike(&redis, Mood::Down, &mut dice),
+            5 => strike(&redis, Mood::Down, &mut dice),
             _ => strike(&storage, Mood::Moody, &mut dice),
         }
         rest(&mut dice, 500);
@@ -76,13 +80,26 @@ fn a_platform_whose_parts_are_struck_publishes_every_video_once() {
     for video in 1..=videos as i64 {
         site.is_published_once(video);
         assert_eq!(
-            servers[1].get(&format!("/api/videos/{video}"))["generations"].as_array().unwrap().len(),
+            patiently(&servers[1], &format!("/api/videos/{video}"))["generations"].as_array().unwrap().len(),
             1
         );
     }
     drop(workers);
     site.is_tidy();
     site.world.is_healthy();
+}
+
+/// What a server answers when it has its database again.
+fn patiently(server: &Server<'_>, path: &str) -> Value {
+    let mut answer = None;
+    until("the server has its database", || {
+        let response = server.admin("GET", path).send().unwrap();
+        if response.status() != 503 {
+            answer = Some(good(response));
+        }
+        answer.is_some()
+    });
+    answer.unwrap()
 }
 
 fn strike(line: &Line, mood: Mood, dice: &mut StdRng) {
