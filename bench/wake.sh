@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures how work is told of: by polling, by NOTIFY and by Redis (`vodmill bench wake`). Keeps nothing: `make bench-wake`
+# Measures how work is told of: by polling, by NOTIFY, by Redis, and by a Redis that fails (`vodmill bench wake`). Keeps nothing: `make bench-wake`
 # writes bench/results. Arguments go to the program: --jobs, --workers …
 set -euo pipefail
 cd "$(dirname "$0")/.."

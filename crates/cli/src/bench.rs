@@ -26,6 +26,7 @@ mod recovery;
 mod scaling;
 mod server;
 mod sizes;
+mod strike;
 mod verbs;
 mod wake;
 

@@ -1,9 +1,11 @@
-//! `vodmill bench wake`: who tells workers of work, and what it costs: nobody (they poll), PostgreSQL by NOTIFY, Redis.
+//! `vodmill bench wake`: who tells workers of work, and what it costs: nobody (they poll), PostgreSQL by NOTIFY, Redis; and
+//! Redis that is struck.
 
 use super::figure::{self, Figure, ms, quantile};
 use super::load::{self, Orchestrator};
 use super::place::Place;
 use super::processor;
+use super::strike::{Blow, Line};
 use crate::Done;
 use crate::settings::{Settings, Usage};
 use dispatch::{Mode, Redis};
@@ -15,13 +17,13 @@ use store::{Location, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Measure how work is told of: by polling, by NOTIFY and by Redis
+/// Measure how work is told of: by polling, by NOTIFY and by Redis, also while Redis fails
 ///
 /// Needs PostgreSQL and --redis-url. Uses a database of its own, made beside the one of --database-url and removed at the
 /// end, and names in Redis of its own. Workers are simulated: they claim and commit as real ones do, and work on nothing.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Submissions that one idle worker waits for, of each kind; of polling a tenth
+    /// Submissions that one idle worker waits for, of each kind; of polling, and while Redis fails, a tenth
     #[arg(long, value_name = "N", default_value_t = 300)]
     samples: usize,
     /// Simulated workers
@@ -47,6 +49,8 @@ enum Teller {
     Nobody,
     Notify,
     Redis,
+    /// Redis, and NOTIFY while it is away.
+    Hybrid,
 }
 
 impl Teller {
@@ -57,6 +61,7 @@ impl Teller {
             Teller::Nobody => "poll",
             Teller::Notify => "notify",
             Teller::Redis => "redis",
+            Teller::Hybrid => "hybrid",
         }
     }
 
@@ -65,6 +70,7 @@ impl Teller {
             Teller::Nobody => "polling",
             Teller::Notify => "NOTIFY",
             Teller::Redis => "Redis",
+            Teller::Hybrid => "Redis or NOTIFY",
         }
     }
 }
@@ -98,13 +104,16 @@ impl Args {
     async fn measure(&self, location: &Location, redis: &str) -> anyhow::Result<Vec<Figure>> {
         let mut figures = Vec::new();
         for teller in Teller::ALL {
-            let world =
-                World { location, redis, teller, prefix: format!("bench-{:x}:", rand::random::<u64>()) };
+            let world = World { location, redis, teller, prefix: prefix() };
             figures.extend(self.latency(&world).await?);
         }
+        for teller in [Teller::Redis, Teller::Hybrid] {
+            for blow in Blow::ALL {
+                figures.extend(self.struck(location, redis, teller, blow).await?);
+            }
+        }
         for teller in [Teller::Notify, Teller::Redis] {
-            let world =
-                World { location, redis, teller, prefix: format!("bench-{:x}:", rand::random::<u64>()) };
+            let world = World { location, redis, teller, prefix: prefix() };
             figures.extend(self.fleet(&world).await?);
         }
         Ok(figures)
@@ -119,10 +128,31 @@ impl Args {
         } else {
             self.samples
         };
+        warm_up(&office.store, &mut claims).await?;
         let waits = singles(&office.store, &mut claims, samples).await?;
         fleet.end().await;
         let name = format!("submission to claim, {}", world.teller.name());
         Ok(quantiles(&format!("wake_{}", world.teller.key()), &name, &waits))
+    }
+
+    /// As [`Args::latency`], from the moment on at which Redis is struck.
+    async fn struck(
+        &self,
+        location: &Location,
+        redis: &str,
+        teller: Teller,
+        blow: Blow,
+    ) -> anyhow::Result<Vec<Figure>> {
+        let line = Line::to(redis).await?;
+        let world = World { location, redis: line.url(), teller, prefix: prefix() };
+        let office = world.host().await?;
+        let (mut fleet, mut claims) = Fleet::start(&world, 1, 1).await?;
+        warm_up(&office.store, &mut claims).await?;
+        line.strike(blow);
+        let waits = singles(&office.store, &mut claims, self.samples.div_ceil(10)).await?;
+        fleet.end().await;
+        let name = format!("submission to claim, mode {}, {}", teller.key(), blow.name());
+        Ok(quantiles(&format!("struck_{}_{}", teller.key(), blow.key()), &name, &waits))
     }
 
     async fn fleet(&self, world: &World<'_>) -> anyhow::Result<Vec<Figure>> {
@@ -141,6 +171,7 @@ impl Args {
         let backlog_spent = processor::spent() - spent;
         load::idle(&office.store).await?;
 
+        warm_up(&office.store, &mut claims).await?;
         let (spent, looks) = (processor::spent(), fleet.looks());
         let waits = singles(&office.store, &mut claims, self.singles).await?;
         let spent = processor::spent() - spent;
@@ -186,17 +217,20 @@ fn quantiles(key: &str, name: &str, waits: &[f64]) -> Vec<Figure> {
     [("p50", 0.5), ("p99", 0.99)].map(of).into()
 }
 
+/// Passed over: connections are made and statements prepared.
+async fn warm_up(office: &Store, claims: &mut mpsc::UnboundedReceiver<Instant>) -> anyhow::Result<()> {
+    singles(office, claims, 5).await.map(drop)
+}
+
 /// Submits jobs one by one, each when the one before is claimed and everybody waits again; how long each waited.
 async fn singles(
     office: &Store,
     claims: &mut mpsc::UnboundedReceiver<Instant>,
     count: usize,
 ) -> anyhow::Result<Vec<f64>> {
-    /// Passed over: connections are made and statements prepared.
-    const WARM_UP: usize = 5;
     let job = load::job(1)?;
     let mut waits = Vec::new();
-    for _ in 0..WARM_UP + count {
+    for _ in 0..count {
         // At no particular moment of anybody's poll.
         tokio::time::sleep(SHORTEST_POLL.mul_f64(rand::random_range(0.0..1.0))).await;
         let submitted = Instant::now();
@@ -204,7 +238,12 @@ async fn singles(
         let claimed = claims.recv().await.unwrap_or_else(Instant::now);
         waits.push(ms(claimed.saturating_duration_since(submitted)));
     }
-    Ok(waits.split_off(WARM_UP))
+    Ok(waits)
+}
+
+/// Names in Redis of our own.
+fn prefix() -> String {
+    format!("bench-{:x}:", rand::random::<u64>())
 }
 
 struct World<'a> {
@@ -228,10 +267,11 @@ impl World<'_> {
                 let store = store.clone();
                 carriers.spawn(async move { store.wake().run().await });
             }
-            Teller::Redis => {
-                let (store, redis) =
-                    (store.clone(), Redis::open(self.redis, &self.prefix, Mode::Redis).await?);
-                carriers.spawn(async move { dispatch::carry(&redis, &store, Mode::Redis).await });
+            Teller::Redis => self.carry_by_redis(&store, Mode::Redis, &mut carriers).await?,
+            Teller::Hybrid => {
+                self.carry_by_redis(&store, Mode::Hybrid, &mut carriers).await?;
+                let store = store.clone();
+                carriers.spawn(async move { store.wake().run().await });
             }
         }
         if self.teller != Teller::Nobody {
@@ -239,6 +279,17 @@ impl World<'_> {
             listening.changed().await?;
         }
         Ok(Host { store, _carriers: carriers })
+    }
+
+    async fn carry_by_redis(
+        &self,
+        store: &Store,
+        mode: Mode,
+        carriers: &mut JoinSet<()>,
+    ) -> anyhow::Result<()> {
+        let (store, redis) = (store.clone(), Redis::open(self.redis, &self.prefix, mode).await?);
+        carriers.spawn(async move { dispatch::carry(&redis, &store, mode).await });
+        Ok(())
     }
 }
 
