@@ -210,6 +210,16 @@ SELECT task_id, command || ' begins at ' || from_state || ', and the row before 
 ) moves WHERE before <> from_state",
     },
     Check {
+        name: "the audit of an execution has no gap: each row begins where the one before ended (INV_003)",
+        subject: task,
+        sql: "
+SELECT task_id, command || ' begins at ' || coalesce(from_execution, 'nothing') || ', and the row before ended at ' || before
+FROM (
+    SELECT task_id, command, from_execution, lag(to_execution) OVER (PARTITION BY task_id, fence ORDER BY id) AS before
+    FROM audit WHERE task_id IS NOT NULL AND to_execution IS NOT NULL
+) moves WHERE before <> coalesce(from_execution, '')",
+    },
+    Check {
         name: "the audit shows at most one commit of a task (INV_001)",
         subject: task,
         sql: "

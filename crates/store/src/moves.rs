@@ -152,8 +152,13 @@ impl Moves {
             }
             None => true,
         });
-        if !ended.is_empty() {
-            tx.query(SAVE_ENDS).rows(&ended).execute().await?;
+        let begun: HashSet<i64> =
+            self.made.iter().filter(|made| made.begins_execution()).map(|made| made.id.0).collect();
+        for row in ended.iter_mut().filter(|row| begun.contains(&row.task_id)) {
+            row.was_status = Status::Leased.as_str();
+        }
+        if !ended.is_empty() && tx.query(SAVE_ENDS).rows(&ended).execute().await? != ended.len() as u64 {
+            return Err(Error::moved_meanwhile());
         }
         if !settled.is_empty() {
             tx.query(SAVE_SETTLED).bind(self.now).rows(&settled).execute().await?;
@@ -188,6 +193,7 @@ FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT, status TEXT,
      progress BIGINT, progressed_at BIGINT, started_at BIGINT, step TEXT, permille BIGINT)
 WHERE e.task_id = r.task_id AND e.fence = r.fence";
 
+/// Compare and set, as [`SAVE_TASKS`]: an execution may begin without a change of its task's row.
 const SAVE_ENDS: &str = "
 UPDATE execution AS e
 SET status = r.status, started_at = coalesce(e.started_at, r.started_at), committed_at = r.committed_at,
@@ -195,8 +201,8 @@ SET status = r.status, started_at = coalesce(e.started_at, r.started_at), commit
     cpu_ms = r.cpu_ms, peak_memory_bytes = r.peak_memory_bytes, bytes_in = r.bytes_in, bytes_out = r.bytes_out
 FROM json_to_recordset($1::json) AS r(task_id BIGINT, fence BIGINT, status TEXT, started_at BIGINT,
      committed_at BIGINT, finished_at BIGINT, failure TEXT, error TEXT, result TEXT, wall_ms BIGINT, cpu_ms BIGINT,
-     peak_memory_bytes BIGINT, bytes_in BIGINT, bytes_out BIGINT)
-WHERE e.task_id = r.task_id AND e.fence = r.fence";
+     peak_memory_bytes BIGINT, bytes_in BIGINT, bytes_out BIGINT, was_status TEXT)
+WHERE e.task_id = r.task_id AND e.fence = r.fence AND e.status = r.was_status";
 
 const SAVE_SETTLED: &str = "
 UPDATE execution AS e
@@ -260,6 +266,7 @@ struct SavedEnd<'a> {
     peak_memory_bytes: Option<i64>,
     bytes_in: Option<i64>,
     bytes_out: Option<i64>,
+    was_status: &'static str,
 }
 
 impl SavedEnd<'_> {
@@ -377,6 +384,10 @@ impl Move {
         })
     }
 
+    fn begins_execution(&self) -> bool {
+        matches!(self.event.execution, Some((Some(Status::Leased), Status::InProgress)))
+    }
+
     fn ends_execution(&self) -> bool {
         matches!(self.event.execution, Some((Some(_), Status::Committed | Status::Done | Status::Aborted)))
     }
@@ -405,6 +416,7 @@ impl Move {
             peak_memory_bytes: usage.map(|usage| usage.peak_memory_bytes),
             bytes_in: usage.map(|usage| usage.bytes_in),
             bytes_out: usage.map(|usage| usage.bytes_out),
+            was_status: before.as_str(),
         })
     }
 }
