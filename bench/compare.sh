@@ -4,8 +4,8 @@
 #
 #   scripts/with-services bench/compare.sh
 #
-# ROUNDS=5 and JOBS=20000 may be set. Vodmill does more for each task: a fenced lease, an execution, four audit
-# rows, and a job that ends; graphile_worker deletes the job's row.
+# ROUNDS=5 and JOBS=20000 may be set. Vodmill does more for each task: a fenced lease, an execution, an audit of
+# four moves, and a job that ends; graphile_worker deletes the job's row.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=/dev/null

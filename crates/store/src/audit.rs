@@ -1,4 +1,8 @@
-//! The audit log: one row for each move, written with it, never changed.
+//! The audit log: each move, written with it, never changed.
+//!
+//! A commit that is also the first word of its execution, or is settled at once, is one row with it: it begins at LEASED,
+//! or ends at DONE. No other moves lie between, so who reads the row knows all that it stands for; see
+//! `Store::audit_of_job`.
 
 use crate::db::Tx;
 use crate::error::Result;
@@ -14,7 +18,7 @@ pub(crate) struct AuditRow {
     task_id: Option<i64>,
     video_id: Option<i64>,
     fence: Option<i64>,
-    worker_id: Option<String>,
+    worker_id: Option<WorkerId>,
     role: &'static str,
     command: &'static str,
     from_state: Option<&'static str>,
@@ -40,7 +44,7 @@ impl AuditRow {
             job_id: Some(id.job().0),
             task_id: Some(id.0),
             fence: (fence > 0).then_some(fence),
-            worker_id: worker.map(|worker| worker.to_string()),
+            worker_id: worker,
             role: event.role.as_str(),
             command: event.command,
             from_state: Some(event.from.as_str()),
@@ -51,6 +55,22 @@ impl AuditRow {
             note,
             ..AuditRow::default()
         }
+    }
+
+    /// Takes the move that follows in the same transaction, if one row can say both; whether it can.
+    fn take(&mut self, later: &mut AuditRow) -> bool {
+        let is_same = (self.task_id, self.fence) == (later.task_id, later.fence);
+        match (self.command, later.command) {
+            (START, COMMIT) if is_same => {
+                let (from_state, from_execution) = (self.from_state, self.from_execution);
+                *self = AuditRow { from_state, from_execution, ..std::mem::take(later) };
+            }
+            (COMMIT, SETTLE) if is_same => {
+                (self.to_state, self.to_execution) = (later.to_state, later.to_execution);
+            }
+            _ => return false,
+        }
+        true
     }
 
     fn kind(&self) -> Kind {
@@ -98,7 +118,7 @@ impl AuditRow {
         let to = rules::worker::Status::Active;
         AuditRow {
             at: now.0,
-            worker_id: Some(worker.to_string()),
+            worker_id: Some(worker),
             role: "worker",
             command: "register",
             to_state: Some(to.as_str()),
@@ -116,7 +136,7 @@ impl AuditRow {
     ) -> Self {
         AuditRow {
             at: now.0,
-            worker_id: Some(worker.to_string()),
+            worker_id: Some(worker),
             role,
             command,
             from_state: Some(between.0.as_str()),
@@ -124,6 +144,18 @@ impl AuditRow {
             ..AuditRow::default()
         }
     }
+}
+
+/// Commands as they are audited.
+pub(crate) const START: &str = "start";
+pub(crate) const COMMIT: &str = "commit";
+pub(crate) const SETTLE: &str = "settle";
+
+/// The rows for the moves of tasks that one transaction makes.
+pub(crate) fn joined(mut moves: Vec<AuditRow>) -> Vec<AuditRow> {
+    moves.sort_by_key(|row| row.task_id);
+    moves.dedup_by(|later, row| row.take(later));
+    moves
 }
 
 macro_rules! insert {

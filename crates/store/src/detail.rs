@@ -1,9 +1,12 @@
 //! What there is to see of one job: its tasks, executions, steps, logs and audit trail.
 
 use crate::Store;
+use crate::audit::{COMMIT, SETTLE, START};
 use crate::error::{Error, Result};
 use crate::from_row::row;
 use crate::{cursor, log};
+use rules::execution::Status;
+use rules::task::Role;
 use rules::{ExecutionId, Fence, JobId, Millis, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -334,7 +337,7 @@ impl Store {
         let since = Millis(self.job(job).await?.created_at) - SKEW;
         let mut tx = self.db.read().await?;
         let rows: Vec<AuditRow> = tx.query(AUDIT).bind(job).bind(since).bind(MAX_ROWS).all().await?;
-        Ok(rows.into_iter().map(AuditView::from).collect())
+        Ok(rows.into_iter().map(AuditView::from).flat_map(AuditView::moves).take(MAX_ROWS as usize).collect())
     }
 }
 
@@ -412,5 +415,40 @@ impl From<AuditRow> for AuditView {
             failure: row.failure,
             note: row.note,
         }
+    }
+}
+
+impl AuditView {
+    /// The moves that a row stands for: a commit's may tell of the start before it and the settling after it.
+    fn moves(mut self) -> impl Iterator<Item = AuditView> {
+        let is = |status: &Option<String>, it: Status| status.as_deref() == Some(it.as_str());
+        let is_commit = self.command == COMMIT;
+        let has_begun = is_commit && is(&self.from_execution, Status::Leased);
+        let is_settled = is_commit && is(&self.to_execution, Status::Done);
+        let started = has_begun.then(|| {
+            let begun = self.from_execution.replace(Status::InProgress.to_string());
+            AuditView {
+                command: START.into(),
+                to: self.from.clone(),
+                from_execution: begun,
+                to_execution: self.from_execution.clone(),
+                note: None,
+                ..self.clone()
+            }
+        });
+        let settled = is_settled.then(|| {
+            let done = self.to_execution.replace(Status::Committed.to_string());
+            AuditView {
+                role: Role::Orchestrator.to_string(),
+                worker: None,
+                command: SETTLE.into(),
+                from: self.to.clone(),
+                from_execution: self.to_execution.clone(),
+                to_execution: done,
+                note: None,
+                ..self.clone()
+            }
+        });
+        started.into_iter().chain([self]).chain(settled)
     }
 }

@@ -224,7 +224,8 @@ FROM (
         subject: task,
         sql: "
 SELECT task_id, 'was committed ' || count(*) || ' times' FROM audit
-WHERE to_execution = 'COMMITTED' GROUP BY task_id HAVING count(*) > 1",
+WHERE to_execution = 'COMMITTED' OR (to_execution = 'DONE' AND from_execution <> 'COMMITTED')
+GROUP BY task_id HAVING count(*) > 1",
     },
     Check {
         name: "a video points at a generation of its own",

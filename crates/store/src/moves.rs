@@ -87,7 +87,7 @@ impl Moves {
         self.save_ends(tx).await?;
         let audited = self.made.iter().filter(|made| made.changes_state());
         let rows: Vec<AuditRow> = audited.map(|made| made.audit(self.now)).collect();
-        audit::insert(tx, &rows).await
+        audit::insert(tx, &audit::joined(rows)).await
     }
 
     async fn save_tasks(&self, tx: &mut Tx) -> Result<()> {
@@ -229,7 +229,7 @@ struct SavedClaim {
     task_id: i64,
     fence: i64,
     token: i64,
-    worker_id: String,
+    worker_id: WorkerId,
     lease_expires_at: i64,
     stall_ms: Option<i64>,
     deadline_at: Option<i64>,
@@ -355,7 +355,7 @@ impl Move {
                 task_id: self.id.0,
                 fence: self.after.fence.0,
                 token: lease.token.0,
-                worker_id: lease.worker.to_string(),
+                worker_id: lease.worker,
                 lease_expires_at: lease.expires_at.0,
                 stall_ms: lease.terms.stall.map(|stall| stall.0),
                 deadline_at: lease.terms.deadline.map(|deadline| deadline.0),

@@ -31,6 +31,7 @@ on_both_engines![
     a_state_that_the_audit_does_not_explain_is_found,
     a_gap_in_the_audit_is_found,
     a_second_commit_in_the_audit_is_found,
+    a_second_commit_that_was_settled_at_once_is_found,
     a_gap_in_the_audit_of_an_execution_is_found,
     a_video_that_points_astray_is_found,
     a_generation_that_nobody_committed_is_found,
@@ -224,6 +225,15 @@ async fn a_second_commit_in_the_audit_is_found(world: &World) {
     let sql = "
 INSERT INTO audit (at, job_id, task_id, role, command, from_state, to_state, to_execution)
 SELECT at, job_id, task_id, role, command, 'DONE', to_state, to_execution FROM audit WHERE command = 'commit'";
+    damage(world, sql, "the audit shows at most one commit").await;
+}
+
+async fn a_second_commit_that_was_settled_at_once_is_found(world: &World) {
+    busy(world).await;
+
+    let sql = "
+INSERT INTO audit (at, job_id, task_id, fence, role, command, from_state, to_state, from_execution, to_execution)
+SELECT at, job_id, task_id, 2, role, command, from_state, to_state, 'LEASED', 'DONE' FROM audit WHERE command = 'commit'";
     damage(world, sql, "the audit shows at most one commit").await;
 }
 

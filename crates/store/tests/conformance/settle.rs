@@ -329,6 +329,15 @@ async fn a_batch_is_settled_with_its_commit_but_for_what_moves_its_job_on(world:
     assert_eq!(world.statuses(claimed[0].proof.task).await, ["DONE"]);
     let audited = world.audited(claimed[0].proof.task).await;
     assert_eq!(audited[audited.len() - 3..], ["start", "commit", "settle"], "{audited:?}");
+    assert_eq!(
+        world.count("SELECT count(*) FROM audit WHERE command IN ('start', 'commit', 'settle')").await,
+        20
+    );
+    let told = world.store.audit_of_job(job).await.unwrap();
+    let settled = told.iter().find(|row| row.command == "settle").unwrap();
+    let executions = (settled.from_execution.as_deref(), settled.to_execution.as_deref());
+    assert_eq!(executions, (Some("COMMITTED"), Some("DONE")));
+    assert_eq!((settled.role.as_str(), settled.worker.as_deref()), ("orchestrator", None));
     assert_eq!(world.store.settle(100).await.unwrap().found, 0);
     assert_eq!(world.store.stages_of_job(job).await.unwrap()[0].open, 20);
     commit_all(&world.store, &claimed[20..]).await;
