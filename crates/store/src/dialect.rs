@@ -3,8 +3,9 @@
 //! A batch of rows stands in them as one JSON text, `json_to_recordset($1::json) AS r(id BIGINT, state TEXT)`.
 //! PostgreSQL is given an array for each column instead, and opens them with `unnest`, for a third to a fifth of the
 //! cost; SQLite is given the JSON, and opens it with `json_each`. A column that all rows of a batch have in common is
-//! given as one plain value. And for SQLite `FOR UPDATE …` is dropped: there the transaction already holds the only
-//! write lock.
+//! given as one plain value. Where nothing differs but the key by which rows are found, `t.id = r.id` becomes
+//! `t.id = ANY($1)`, which finds all of them in one scan. And for SQLite `FOR UPDATE …` is dropped: there the transaction
+//! already holds the only write lock.
 
 use crate::rows::{Kind, Named, Sent, Shape};
 use std::collections::HashMap;
@@ -86,6 +87,27 @@ fn make(sql: &str, engine: Engine, shapes: &[Shape]) -> String {
     }
 }
 
+/// What follows a batch, when the batch is but a list of keys: the one place that speaks of the key asks for any of them.
+fn found_by_key(engine: Engine, batch: &Opened<'_>, shape: &Shape) -> Option<String> {
+    let each: Vec<&Named> =
+        batch.columns.iter().zip(shape).filter(|(_, sent)| **sent == Sent::Each).map(|(it, _)| it).collect();
+    let &[key] = each.as_slice() else { return None };
+    let name = format!("{}.{}", batch.alias, key.name);
+    let is_whole = |at: usize, text: &str| {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word)
+    };
+    let uses = |text: &str| text.match_indices(&name).filter(|&(at, _)| is_whole(at, text)).count();
+    let (before, after) = batch.after.split_once(&format!(" = {name}")).filter(|(before, _)| {
+        uses(batch.before) == 0 && uses(batch.after) == 1 && !before.contains("LEFT JOIN")
+    })?;
+    let keys = match engine {
+        Engine::Postgres => format!("= ANY(${}::{}[])", batch.parameter, sql_type(key.kind)),
+        Engine::Sqlite => format!("IN (SELECT value FROM json_each(${}))", batch.parameter),
+    };
+    Some(format!("{before} {keys}{after}"))
+}
+
 /// How many parameters hold what differs from row to row.
 fn arrays(engine: Engine, shape: &Shape) -> usize {
     match engine {
@@ -153,13 +175,34 @@ fn rows(sql: &str) -> Vec<Vec<Named>> {
 
 /// Opens every batch of a statement, and renumbers the parameters around them.
 fn open_all(sql: &str, engine: Engine, shapes: &[Shape], first: &impl Fn(usize) -> usize) -> String {
-    let Some(Opened { before, parameter, alias, columns, after }) = opened(sql) else {
-        return renumber(sql, first);
+    let Some(batch) = opened(sql) else { return renumber(sql, first) };
+    let Opened { before, parameter, alias, columns, after } = &batch;
+    let shape = &shapes[parameter - 1];
+    let by_key = found_by_key(engine, &batch, shape);
+    let rows = match by_key {
+        Some(_) => once(engine, columns, shape, first(*parameter)),
+        None => open(engine, columns, shape, first(*parameter)),
     };
     let before = renumber(before, first);
-    let batch = open(engine, &columns, &shapes[parameter - 1], first(parameter));
-    let after = open_all(after, engine, shapes, first);
-    format!("{before}({batch}) AS {alias}{after}")
+    let after = open_all(by_key.as_deref().unwrap_or(after), engine, shapes, first);
+    format!("{before}({rows}) AS {alias}{after}")
+}
+
+/// What all rows of a batch have in common, as one row.
+fn once(engine: Engine, columns: &[Named], shape: &Shape, first: usize) -> String {
+    let common: Vec<&Named> =
+        columns.iter().zip(shape).filter(|(_, sent)| **sent == Sent::Once).map(|(it, _)| it).collect();
+    let from = first + arrays(engine, shape);
+    let selected = common.iter().enumerate().map(|(at, column)| match engine {
+        Engine::Postgres => format!("${}::{} AS {}", from + at, sql_type(column.kind), column.name),
+        Engine::Sqlite => format!("${} AS {}", from + at, column.name),
+    });
+    let selected: Vec<String> = selected.collect();
+    if selected.is_empty() {
+        "SELECT 1".into()
+    } else {
+        format!("SELECT {}", selected.join(", "))
+    }
 }
 
 /// One batch as a SELECT, over the parameters from `first` on.
@@ -265,6 +308,41 @@ mod tests {
             form(Engine::Sqlite, [Once, Once]),
             around("(SELECT $2 AS id, $3 AS word) AS r WHERE id < $4")
         );
+    }
+
+    #[test]
+    fn rows_that_differ_in_their_key_alone_are_found_by_any_of_the_keys() {
+        let sql = "UPDATE t SET word = r.word FROM json_to_recordset($2::json) AS r(id BIGINT, word TEXT) \
+            WHERE t.id = r.id AND t.n < $1";
+        let form = |engine, sent: [Sent; 2]| statement(sql).form(engine, vec![vec![], sent.into()]);
+
+        assert_eq!(
+            form(Engine::Postgres, [Each, Once]),
+            "UPDATE t SET word = r.word FROM (SELECT $3::TEXT AS word) AS r WHERE t.id = ANY($2::BIGINT[]) AND t.n < $1"
+        );
+        assert_eq!(
+            form(Engine::Sqlite, [Each, Once]),
+            "UPDATE t SET word = r.word FROM (SELECT $3 AS word) AS r \
+             WHERE t.id IN (SELECT value FROM json_each($2)) AND t.n < $1"
+        );
+        assert!(
+            form(Engine::Postgres, [Each, Each]).contains("WHERE t.id = r.id"),
+            "each has a word of its own"
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_needed_for_more_than_finding_stays_a_row() {
+        let keyed = |sql| statement(sql).form(Engine::Postgres, vec![vec![Each]]).contains("ANY");
+
+        assert!(keyed("SELECT t.id FROM json_to_recordset($1::json) AS r(id BIGINT) JOIN t ON t.id = r.id"));
+        assert!(!keyed("SELECT r.id FROM json_to_recordset($1::json) AS r(id BIGINT) JOIN t ON t.id = r.id"));
+        assert!(!keyed(
+            "SELECT t.id FROM json_to_recordset($1::json) AS r(id BIGINT) LEFT JOIN t ON t.id = r.id"
+        ));
+        assert!(keyed(
+            "SELECT t.id FROM json_to_recordset($1::json) AS r(id BIGINT) JOIN t ON t.id = r.id LEFT JOIN u ON TRUE"
+        ));
     }
 
     #[test]
