@@ -221,7 +221,7 @@ impl Loaded {
 }
 
 impl BesideRow {
-    fn into_loaded(self) -> Result<Loaded> {
+    fn into_loaded(mut self) -> Result<Loaded> {
         let execution = self.execution();
         let row = TaskRow {
             id: self.id,
@@ -239,13 +239,13 @@ impl BesideRow {
         Loaded::new(row, execution)
     }
 
-    fn execution(&self) -> Option<ExecutionRow> {
+    fn execution(&mut self) -> Option<ExecutionRow> {
         Some(ExecutionRow {
             task_id: self.id,
             fence: self.fence,
             token: self.token?,
-            worker_id: self.worker_id.clone()?,
-            status: self.status.clone()?,
+            worker_id: self.worker_id.take()?,
+            status: self.status.take()?,
             lease_expires_at: self.lease_expires_at?,
             progress: self.progress?,
             progressed_at: self.progressed_at?,
