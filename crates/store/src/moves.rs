@@ -4,6 +4,7 @@ use crate::audit::{self, AuditRow};
 use crate::db::Tx;
 use crate::error::{Error, Result};
 use crate::readied::Readied;
+use crate::rows;
 use crate::task::Loaded;
 use rules::execution::Status;
 use rules::task::{self, Change, Command, Event, Next, Refusal, State, Task};
@@ -157,8 +158,14 @@ impl Moves {
         for row in ended.iter_mut().filter(|row| begun.contains(&row.task_id)) {
             row.was_status = Status::Leased.as_str();
         }
-        if !ended.is_empty() && tx.query(SAVE_ENDS).rows(&ended).execute().await? != ended.len() as u64 {
-            return Err(Error::moved_meanwhile());
+        // Rows that are alike are saved by their keys alone.
+        if ended.len() >= rows::MANY {
+            ended.sort_by_key(|row| (row.status, row.was_status));
+        }
+        for alike in ended.chunk_by(|one, next| ended.len() < rows::MANY || one.is_like(next)) {
+            if tx.query(SAVE_ENDS).rows(alike).execute().await? != alike.len() as u64 {
+                return Err(Error::moved_meanwhile());
+            }
         }
         if !settled.is_empty() {
             tx.query(SAVE_SETTLED).bind(self.now).rows(&settled).execute().await?;
@@ -270,6 +277,10 @@ struct SavedEnd<'a> {
 }
 
 impl SavedEnd<'_> {
+    fn is_like(&self, other: &Self) -> bool {
+        (self.status, self.was_status) == (other.status, other.was_status)
+    }
+
     fn key(&self) -> (i64, i64) {
         (self.task_id, self.fence)
     }

@@ -53,7 +53,7 @@ pub enum Sent {
 
 /// Smaller batches are not looked through for what their rows have in common: it would save little, and chance would
 /// give a statement ever new forms.
-const MANY: usize = 32;
+pub const MANY: usize = 32;
 
 impl Batch {
     pub fn new<T: Serialize>(rows: &[T], named: &[Named]) -> Self {
