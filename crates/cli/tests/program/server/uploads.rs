@@ -401,6 +401,8 @@ fn a_file_in_the_watched_folder_becomes_a_video_once_it_is_written(engine: Engin
         &[("VODMILL_WATCH_FOLDER", inbox.path().to_str().unwrap()), ("VODMILL_SERVER_SLOTS", "2")],
     );
     let bytes = std::fs::read(house.sample("a.mp4", 4)).unwrap();
+    // What is closed before is taken after a while, and so would be what is still open.
+    until("it watches", || std::fs::read_to_string(house.log()).unwrap().contains("watching "));
     let videos = || house.get("/api/videos")["items"].as_array().unwrap().len();
     let mut slow = std::fs::File::create(inbox.path().join("slow.mp4")).unwrap();
     slow.write_all(&bytes[..bytes.len() / 2]).unwrap();
