@@ -1,12 +1,14 @@
 //! A line to the storage that knows requests when it sees them, and does one kind of harm to those of some methods.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// All but `StuckReading` come to every second request: whoever tries again gets through.
+/// All but `StuckReading` come to the first request for each object: whoever tries again gets through, whatever others ask
+/// for meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     /// 500
@@ -34,8 +36,10 @@ pub struct Harmed {
 struct Shared {
     to: u16,
     harm: Mutex<Option<Harm>>,
-    /// Of each method that comes to harm: requests that came, and that did come to harm.
-    seen: [(&'static str, AtomicUsize, AtomicUsize); 2],
+    /// Of each method that comes to harm: how many requests did.
+    struck: [(&'static str, AtomicUsize); 2],
+    /// Of each method and object: how many requests came.
+    came: Mutex<HashMap<String, usize>>,
 }
 
 /// A request whose body is still to come, but for its first bytes.
@@ -51,7 +55,8 @@ impl Harmed {
         let shared = Arc::new(Shared {
             to: url.rsplit(':').next().unwrap().trim_end_matches('/').parse().unwrap(),
             harm: Mutex::new(None),
-            seen: ["GET", "PUT"].map(|method| (method, AtomicUsize::new(0), AtomicUsize::new(0))),
+            struck: ["GET", "PUT"].map(|method| (method, AtomicUsize::new(0))),
+            came: Mutex::default(),
         });
         let line = Harmed { port, shared: shared.clone() };
         std::thread::spawn(move || {
@@ -74,7 +79,7 @@ impl Harmed {
     /// How many requests of each method came to harm.
     pub fn struck(&self) -> [(&'static str, usize); 2] {
         [0, 1].map(|at| {
-            let (method, _, struck) = &self.shared.seen[at];
+            let (method, struck) = &self.shared.struck[at];
             (*method, struck.load(Ordering::Relaxed))
         })
     }
@@ -106,10 +111,17 @@ impl Shared {
     fn harm_to(&self, request: &Request) -> Option<Harm> {
         let harm = (*self.harm.lock().unwrap())?;
         let is_meant = |method: &str| request.head.starts_with(&format!("{method} "));
-        let (method, came, struck) = self.seen.iter().find(|(method, ..)| is_meant(method))?;
+        let (method, struck) = self.struck.iter().find(|(method, _)| is_meant(method))?;
         let is_struck = match harm {
             Harm::StuckReading => *method == "GET" && !request.head.contains("bytes=0-511"),
-            _ => came.fetch_add(1, Ordering::Relaxed).is_multiple_of(2),
+            _ => {
+                let object = request.head.split(['?', '\r']).next().unwrap_or_default();
+                let object = object.trim_end_matches(" HTTP/1.1").to_owned();
+                let mut came = self.came.lock().unwrap();
+                let times = came.entry(object).or_default();
+                *times += 1;
+                *times == 1
+            }
         };
         struck.fetch_add(usize::from(is_struck), Ordering::Relaxed);
         is_struck.then_some(harm)
