@@ -13,22 +13,22 @@ ON CONFLICT (asks, prefers_gpu) DO NOTHING";
 const FIND: &str = "SELECT id FROM lane WHERE asks = $1 AND prefers_gpu = $2";
 
 /// A worker beside every queue in which something waits; if nothing does, one row. The index is walked from queue to
-/// queue: it takes as long as there are queues, whatever waits in them.
+/// queue: it takes as long as there are queues, whatever waits in them. (Not by `(lane_id, owner_id) > …`: of a pair
+/// SQLite looks up the first alone, and then reads all that waits in the lane.)
 const WORKER_AND_QUEUES: &str = "
 WITH RECURSIVE queue (lane_id, owner_id) AS (
-    SELECT (SELECT lane_id FROM task WHERE queued_at IS NOT NULL ORDER BY lane_id, owner_id LIMIT 1),
-           (SELECT owner_id FROM task WHERE queued_at IS NOT NULL ORDER BY lane_id, owner_id LIMIT 1)
+    SELECT l.id, (SELECT t.owner_id FROM task t
+                  WHERE t.queued_at IS NOT NULL AND t.lane_id = l.id
+                  ORDER BY t.owner_id LIMIT 1)
+    FROM lane l
     UNION ALL
-    SELECT (SELECT t.lane_id FROM task t
-            WHERE t.queued_at IS NOT NULL AND (t.lane_id, t.owner_id) > (q.lane_id, q.owner_id)
-            ORDER BY t.lane_id, t.owner_id LIMIT 1),
-           (SELECT t.owner_id FROM task t
-            WHERE t.queued_at IS NOT NULL AND (t.lane_id, t.owner_id) > (q.lane_id, q.owner_id)
-            ORDER BY t.lane_id, t.owner_id LIMIT 1)
-    FROM queue q WHERE q.lane_id IS NOT NULL
+    SELECT q.lane_id, (SELECT t.owner_id FROM task t
+                       WHERE t.queued_at IS NOT NULL AND t.lane_id = q.lane_id AND t.owner_id > q.owner_id
+                       ORDER BY t.owner_id LIMIT 1)
+    FROM queue q WHERE q.owner_id IS NOT NULL
 )
 SELECT w.capabilities, w.status, l.id, l.asks, l.prefers_gpu, q.owner_id
-FROM worker w LEFT JOIN (queue q JOIN lane l ON l.id = q.lane_id) ON TRUE
+FROM worker w LEFT JOIN (queue q JOIN lane l ON l.id = q.lane_id AND q.owner_id IS NOT NULL) ON TRUE
 WHERE w.id = $1
 ORDER BY l.id, q.owner_id";
 
