@@ -6,7 +6,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | [`source`] | a video file as Vodmill understands it; [`probe`] finds it out, [`timeline`] from the times of its frames |
-//! | [`settings`], [`plan`] | what a person may choose, and everything that follows from it; [`ladder`] chooses the sizes |
+//! | [`settings`], [`plan`] | what a person may choose, and everything that follows from it; [`ladder`] chooses the sizes, [`chunk`] what is encoded at once |
 //! | [`command`] | command lines of ffmpeg; [`picture`] writes their filters, [`encoder`] their codecs, [`progress`] reads how far they are |
 //! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
 //! | [`playlist`], [`master`], [`dash`] | what players are told of them: HLS for a track, HLS for all of them, and DASH |
@@ -14,6 +14,7 @@
 //! | [`vtt`] | subtitles along the segments, and the index of thumbnails |
 
 pub mod check;
+pub mod chunk;
 pub mod command;
 pub mod dash;
 pub mod encoder;

@@ -1,11 +1,11 @@
 //! The plan: everything that is decided before a frame is encoded, so that tasks need only follow it.
 
+use crate::chunk::{self, Chunk};
 use crate::encoder::{Codec, Manner};
 use crate::ladder::{self, Rung, Skipped};
-use crate::picture;
 use crate::ratio::Ratio;
 use crate::settings::Settings;
-use crate::source::{Audio, Source, Timing};
+use crate::source::{Audio, Source};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,19 +44,6 @@ pub struct Group {
     /// Default: all that are not optional, for those are made alone, to fail alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rungs: Vec<String>,
-}
-
-/// A run of frames that one task encodes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Chunk {
-    pub number: u32,
-    pub first_frame: u64,
-    /// The first frame that is not its own.
-    pub end_frame: u64,
-    pub first_segment: u32,
-    /// Where its decoding begins, in seconds on the file's own clock; at the beginning where none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seek: Option<f64>,
 }
 
 /// What one encoding task does.
@@ -106,18 +93,6 @@ pub struct Thumbnails {
 pub const AUDIO_RATE: u32 = 48_000;
 pub const AAC_FRAME: u32 = 1024;
 
-/// Shorter chunks cost more than they gain: each begins with decoding up to its first frame and with an encoder that
-/// knows nothing yet.
-const LEAST_CHUNK_SECONDS: f64 = 12.0;
-/// Longer ones lose more to a crash, and leave slots idle at the end.
-const MOST_CHUNK_SECONDS: f64 = 36.0;
-
-/// How many chunks each slot is to have where the video is long enough: the more slots, the more unlike they are, and the
-/// more one that is slow or dies leaves to the others.
-fn chunks_per_slot(slots: f64) -> f64 {
-    2.0 + slots.log2() / 3.0
-}
-
 /// Of each encoder. One costs the least, and with more x264 does not make the same bytes of the same pictures twice.
 const THREADS: u32 = 1;
 
@@ -128,8 +103,7 @@ pub fn make(mut source: Source, settings: Settings) -> Plan {
             ladder::choose(&settings.rungs, video.width, video.height, timing.rate, &settings.codecs);
         let gop = (timing.rate.to_f64() * settings.gop_seconds).round().max(1.0) as u32;
         let segment_frames = gop * (settings.segment_seconds / settings.gop_seconds).round().max(1.0) as u32;
-        let lengths =
-            chunk_lengths(timing.frames, timing.rate, segment_frames, settings.parallel, timing.can_seek);
+        let chunks = chunk::divide(timing, segment_frames, settings.parallel);
         let (timescale, frame_ticks) = ticks(timing.rate);
         let preset = settings.preset.clone();
         Picture {
@@ -139,9 +113,9 @@ pub fn make(mut source: Source, settings: Settings) -> Plan {
             frame_ticks,
             frames: timing.frames,
             segment_frames,
-            groups: groups(&rungs, &settings.codecs, (settings.parallel as usize).div_ceil(lengths.len())),
+            groups: groups(&rungs, &settings.codecs, (settings.parallel as usize).div_ceil(chunks.len())),
             rungs,
-            chunks: chunks(&lengths, timing, segment_frames),
+            chunks,
         }
     });
     if let Some(video) = &mut source.video {
@@ -226,48 +200,10 @@ impl Picture {
     }
 }
 
-impl Chunk {
-    pub fn frames(&self) -> u64 {
-        self.end_frame - self.first_frame
-    }
-}
-
 /// Fine enough that players' rounding cannot be seen, and exact.
 fn ticks(rate: Ratio) -> (u32, u32) {
     let factor = 10_000u32.div_ceil(rate.num);
     (rate.num * factor, rate.den * factor)
-}
-
-/// How many segments each chunk has: as even as can be, and so many chunks that all slots end together.
-fn chunk_lengths(frames: u64, rate: Ratio, segment_frames: u32, parallel: u32, can_seek: bool) -> Vec<u64> {
-    let segments = frames.div_ceil(segment_frames.into()).max(1);
-    let segment = f64::from(segment_frames) / rate.to_f64();
-    let (seconds, slots) = (segment * segments as f64, f64::from(parallel));
-    let wanted = (seconds / (slots * chunks_per_slot(slots))).clamp(LEAST_CHUNK_SECONDS, MOST_CHUNK_SECONDS);
-    let most = (seconds / LEAST_CHUNK_SECONDS).max(1.0);
-    let rounds = (seconds / wanted / slots).round().max(1.0);
-    let most_rounds = (most / slots).floor();
-    // Whole rounds for all slots where there is enough for one; a short video has as many chunks as are worth it.
-    let chunks = if most_rounds >= 1.0 { rounds.min(most_rounds) * slots } else { most.floor() };
-    let chunks = if can_seek { (chunks as u64).clamp(1, segments) } else { 1 };
-    (0..chunks).map(|at| segments * (at + 1) / chunks - segments * at / chunks).collect()
-}
-
-fn chunks(lengths: &[u64], timing: &Timing, segment_frames: u32) -> Vec<Chunk> {
-    let mut first_segment = 0;
-    let chunk = |(number, length): (usize, &u64)| {
-        let first = first_segment;
-        first_segment += length;
-        let first_frame = first * u64::from(segment_frames);
-        Chunk {
-            number: number as u32,
-            first_frame,
-            end_frame: (first_segment * u64::from(segment_frames)).min(timing.frames),
-            first_segment: first as u32,
-            seek: picture::seek(timing, first_frame),
-        }
-    };
-    lengths.iter().enumerate().map(chunk).collect()
 }
 
 /// A decoding serves all rungs of a codec. Where slots would be idle, there is a second one: the largest rung costs about as
@@ -371,52 +307,6 @@ mod tests {
 
     const R25: Ratio = Ratio { num: 25, den: 1 };
 
-    fn lengths(seconds: u64, parallel: u32) -> Vec<u64> {
-        chunk_lengths(seconds * 25, R25, 150, parallel, true)
-    }
-
-    fn timing(frames: u64) -> Timing {
-        Timing {
-            time_base: R25.inverse(),
-            first: 0,
-            rate: R25,
-            frames,
-            held: 0,
-            source_frames: frames,
-            is_one_to_one: true,
-            reorder_seconds: 0.0,
-            can_seek: true,
-            keys: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn chunks_cover_every_frame_once_in_whole_segments() {
-        for frames in [1, 149, 150, 151, 1000, 12_345, 540_000] {
-            for parallel in [1, 2, 8, 64] {
-                let lengths = chunk_lengths(frames, R25, 150, parallel, true);
-                let chunks = chunks(&lengths, &timing(frames), 150);
-
-                assert_eq!((chunks[0].first_frame, chunks[chunks.len() - 1].end_frame), (0, frames));
-                for pair in chunks.windows(2) {
-                    assert_eq!(pair[0].end_frame, pair[1].first_frame);
-                    assert_eq!(pair[1].first_frame, u64::from(pair[1].first_segment) * 150);
-                }
-                assert!(chunks.iter().all(|chunk| chunk.frames() > 0));
-            }
-        }
-    }
-
-    #[test]
-    fn chunks_are_neither_too_short_nor_too_long_and_all_slots_end_together() {
-        assert_eq!(lengths(5, 2), [1], "a short clip is one piece");
-        assert_eq!(lengths(24, 2), [2, 2]);
-        assert_eq!(lengths(60, 2).len(), 4, "a multiple of the slots");
-        let hour = lengths(3600, 2);
-        assert!(hour.iter().all(|segments| (4..=6).contains(segments)), "{hour:?}");
-        assert_eq!(lengths(3600, 64).len(), 256, "a fleet gets many");
-    }
-
     #[test]
     fn the_largest_rung_of_a_short_clip_is_made_beside_the_others() {
         let rung = |name: &str, optional| Rung {
@@ -438,11 +328,6 @@ mod tests {
         assert_eq!(made(&rungs, 2), ["1080p", "720p+480p"]);
         assert_eq!(made(&rungs, 16), ["1080p", "720p+480p"]);
         assert_eq!(made(&rungs[3..], 2), [""], "one rung cannot be divided");
-    }
-
-    #[test]
-    fn what_cannot_be_entered_in_the_middle_is_one_chunk() {
-        assert_eq!(chunk_lengths(100_000, R25, 150, 8, false).len(), 1);
     }
 
     #[test]
