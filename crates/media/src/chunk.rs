@@ -34,7 +34,7 @@ const MOST_SECONDS: f64 = 36.0;
 fn chunks_per_slot(slots: u64) -> f64 {
     match slots {
         0 | 1 => 1.0,
-        _ => 2.0 + (slots as f64).log2() / 3.0,
+        _ => 2.0 + (slots as f64 / 2.0).log2() / 3.0,
     }
 }
 
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn long_chunks_come_first_and_short_ones_let_all_slots_end_together() {
         assert_eq!(lengths(24, 2), [2, 2]);
-        assert_eq!(lengths(60, 2), [2, 2, 3, 3]);
-        assert_eq!(lengths(144, 2), [5, 5, 3, 3, 2, 2, 2, 2]);
+        assert_eq!(lengths(60, 2), [3, 3, 2, 2]);
+        assert_eq!(lengths(144, 2), [6, 6, 3, 3, 3, 3]);
         assert_eq!(lengths(144, 1), [6, 6, 6, 6], "who is alone waits for nobody");
         assert_eq!(lengths(3600, 2)[..40], [6; 40]);
         assert!(lengths(3600, 64).len() > 200, "a fleet gets many");
