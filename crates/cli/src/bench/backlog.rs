@@ -2,8 +2,10 @@
 
 use super::figure::{Figure, median, ms};
 use super::load;
+use super::place;
 use super::queue::Bench;
 use std::time::Instant;
+use store::Location;
 
 const BATCH: usize = 100;
 
@@ -21,7 +23,12 @@ pub async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
         load::drain(&bench.store, bench.worker, 1000).await?;
         load::settle(&bench.store).await?;
         load::fill(&bench.store, 1000).await?;
-        claims(bench, "claim_after_history", &format!("1000 READY, {history} finished")).await?;
+        claims(bench, "claim_after_history", &format!("1000 READY, {history} just finished")).await?;
+        if let Location::Postgres(server) = &bench.location {
+            bench.says("vacuuming, as PostgreSQL does by itself every minute");
+            place::tell(server, "VACUUM task".into()).await?;
+            claims(bench, "claim_after_vacuum", &format!("1000 READY, {history} finished, vacuumed")).await?;
+        }
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-async fn tell(server: &PgConnectOptions, statement: String) -> anyhow::Result<()> {
+pub async fn tell(server: &PgConnectOptions, statement: String) -> anyhow::Result<()> {
     let mut connection = PgConnection::connect_with(server).await?;
     connection.execute(AssertSqlSafe(statement)).await?;
     Ok(connection.close().await?)
