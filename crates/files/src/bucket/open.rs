@@ -57,7 +57,9 @@ fn s3(url: &Url) -> Result<Bucket, BadAddress> {
 #[cfg(feature = "gcp")]
 fn gs(url: &Url) -> Result<Bucket, BadAddress> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_url(url.as_str()).with_retry(repetitions());
+    let mut builder =
+        GoogleCloudStorageBuilder::from_env().with_url(url.as_str()).with_http_connector(Lenient);
+    builder = builder.with_retry(repetitions());
     for (key, value) in PATIENCE {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
@@ -67,7 +69,8 @@ fn gs(url: &Url) -> Result<Bucket, BadAddress> {
 #[cfg(feature = "azure")]
 fn az(url: &Url) -> Result<Bucket, BadAddress> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-    let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str()).with_retry(repetitions());
+    let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str()).with_http_connector(Lenient);
+    builder = builder.with_retry(repetitions());
     for (key, value) in PATIENCE {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
