@@ -7,6 +7,7 @@
 mod error;
 mod lenient;
 mod open;
+mod resume;
 mod sign;
 mod unfinished;
 mod writer;
@@ -126,13 +127,17 @@ impl Bucket {
         }
     }
 
-    /// All of an object, or these bytes of it; whoever reads goes on at the same byte after a cut, in the same object.
+    /// All of an object, or these bytes of it; after a cut it goes on at the same byte, in the same object.
     pub async fn read(&self, name: &str, range: Option<Range<u64>>) -> Result<Reading> {
-        let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
-        let got = self.0.store.get_opts(&self.place(name)?, options).await;
-        let got = got.map_err(|error| Error::of(name, error))?;
-        let (whole, range, name) = (self.found(got.meta.clone()), got.range.clone(), name.to_owned());
-        let stream = got.into_stream().map_err(move |error| Error::of(&name, error)).boxed();
+        let (store, place) = (self.0.store.clone(), self.place(name)?);
+        let ask = move |range: Option<Range<u64>>| {
+            let (store, place) = (store.clone(), place.clone());
+            let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
+            async move { store.get_opts(&place, options).await }
+        };
+        let first = ask(range).await.map_err(|error| Error::of(name, error))?;
+        let (whole, range) = (self.found(first.meta.clone()), first.range.clone());
+        let stream = resume::resumed(name, first, move |left| ask(Some(left)));
         Ok(Reading { whole, range, stream })
     }
 

@@ -111,7 +111,7 @@ impl From<files::bucket::Error> for Error {
         match error {
             E::NotFound(_) => Error::NotFound("file"),
             E::Taken(_) => Error::conflict("already_there", error.to_string()),
-            E::Away { .. } => {
+            E::Away { .. } | E::Changed(_) => {
                 tracing::warn!("{error}");
                 Error::storage_away("the storage does not answer; try again".into())
             }

@@ -8,6 +8,9 @@ pub enum Error {
     NotFound(String),
     #[error("there is a {0} in the storage already")]
     Taken(String),
+    /// What was read of it and what could be read now do not belong together.
+    #[error("{0} was replaced in the storage while it was read")]
+    Changed(String),
     #[error(
         "the storage refuses {name}: {why}; do its credentials allow reading, writing, listing and deleting?"
     )]
@@ -38,7 +41,8 @@ impl Error {
         const LATER: [u16; 2] = [408, 429];
         match self {
             Error::Away { why, .. } => status(why).is_none_or(|code| code >= 500 || LATER.contains(&code)),
-            Error::NotFound(_) | Error::Taken(_) | Error::Refused { .. } | Error::Disk(_) => false,
+            Error::NotFound(_) | Error::Taken(_) | Error::Changed(_) => false,
+            Error::Refused { .. } | Error::Disk(_) => false,
         }
     }
 
