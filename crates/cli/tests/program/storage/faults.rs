@@ -49,8 +49,8 @@ fn a_storage_that_fails_costs_time_and_nothing_else() {
     site.world.is_healthy();
 }
 
-/// Each kind of harm comes to the first request for each object, reading and writing, of the server and of a worker that has URLs of
-/// its own; the job has one attempt.
+/// Each kind of harm comes to every second request for each object, reading and writing, of the server and of a worker that has
+/// URLs of its own; the job has one attempt.
 fn costs_nothing(harm: Harm) {
     let mut site = Site::new(Engine::Sqlite);
     let storage = Harmed::before(&site.endpoint);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// All but `StuckReading` come to the first request for each object: whoever tries again gets through, whatever others ask
-/// for meanwhile.
+/// All but `StuckReading` come to every second request for each object, beginning with the first. All listings are one
+/// object: of those who list at the same time, one may come to harm again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     /// 500
@@ -120,7 +120,7 @@ impl Shared {
                 let mut came = self.came.lock().unwrap();
                 let times = came.entry(object).or_default();
                 *times += 1;
-                *times == 1
+                *times % 2 == 1
             }
         };
         struck.fetch_add(usize::from(is_struck), Ordering::Relaxed);
