@@ -6,11 +6,11 @@
 use crate::dialect::{self, Engine, Statement};
 use crate::error::{Error, Result};
 use crate::rows::{self, Batch, Column, Shape};
-use crate::{failpoint, text};
+use crate::{failpoint, text, transaction};
 use rules::Millis;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::postgres::{PgArguments, PgPool, PgRow, Postgres};
+use sqlx::postgres::{PgArguments, PgPool, PgRow};
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{Arguments, FromRow, Transaction};
 use std::sync::Arc;
@@ -165,7 +165,9 @@ impl Db {
     /// Begins a read-decide-write transaction.
     pub async fn write(&self, step: Step) -> Result<Tx> {
         let mut tx = match &self.pool {
-            Pool::Postgres(pool) => self.tx(Inner::Postgres(pool.begin().await?), Some(step)),
+            Pool::Postgres(pool) => {
+                self.tx(Inner::Postgres(transaction::Transaction::begin(pool, "BEGIN").await?), Some(step))
+            }
             Pool::Sqlite { writer, .. } => {
                 self.tx(Inner::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?), Some(step))
             }
@@ -189,7 +191,7 @@ impl Db {
         let mut tx = match &self.pool {
             Pool::Postgres(pool) => {
                 let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                self.tx(Inner::Postgres(pool.begin_with(snapshot).await?), None)
+                self.tx(Inner::Postgres(transaction::Transaction::begin(pool, snapshot).await?), None)
             }
             Pool::Sqlite { reader, .. } => self.tx(Inner::Sqlite(reader.begin().await?), None),
         };
@@ -243,7 +245,7 @@ pub struct Tx {
 }
 
 enum Inner {
-    Postgres(Transaction<'static, Postgres>),
+    Postgres(transaction::Transaction),
     Sqlite(Transaction<'static, Sqlite>),
 }
 
@@ -286,7 +288,7 @@ impl Tx {
     pub(crate) async fn raw(&mut self, sql: &str) -> Result<()> {
         let sql = sqlx::AssertSqlSafe(sql);
         match &mut self.inner {
-            Inner::Postgres(tx) => sqlx::raw_sql(sql).execute(&mut **tx).await.map(drop)?,
+            Inner::Postgres(tx) => sqlx::raw_sql(sql).execute(tx.connection()).await.map(drop)?,
             Inner::Sqlite(tx) => sqlx::raw_sql(sql).execute(&mut **tx).await.map(drop)?,
         }
         Ok(())
@@ -349,7 +351,7 @@ impl<'t> Query<'t> {
         Ok(match &mut self.tx.inner {
             Inner::Postgres(tx) => {
                 let values = for_postgres(self.given);
-                sqlx::query_as_with(sql, values).persistent(keeps).fetch_all(&mut **tx).await?
+                sqlx::query_as_with(sql, values).persistent(keeps).fetch_all(tx.connection()).await?
             }
             Inner::Sqlite(tx) => {
                 sqlx::query_as_with(sql, for_sqlite(self.given)).fetch_all(&mut **tx).await?
@@ -386,7 +388,11 @@ impl<'t> Query<'t> {
         Ok(match &mut self.tx.inner {
             Inner::Postgres(tx) => {
                 let values = for_postgres(self.given);
-                sqlx::query_with(sql, values).persistent(keeps).execute(&mut **tx).await?.rows_affected()
+                sqlx::query_with(sql, values)
+                    .persistent(keeps)
+                    .execute(tx.connection())
+                    .await?
+                    .rows_affected()
             }
             Inner::Sqlite(tx) => {
                 sqlx::query_with(sql, for_sqlite(self.given)).execute(&mut **tx).await?.rows_affected()

@@ -68,6 +68,7 @@ mod stage;
 pub mod submit;
 mod task;
 mod text;
+mod transaction;
 pub mod upload;
 pub mod video;
 pub mod wake;

@@ -13,7 +13,25 @@ on_both_engines![
     two_processes_of_eight_workers_each_never_see_a_busy_database,
     everything_at_once_on_the_same_jobs_leaves_nothing_broken,
     words_in_any_order_of_tasks_never_deadlock,
+    a_caller_that_goes_away_while_it_begins_leaves_its_connection_clean,
 ];
+
+/// As a server's callers do that hang up, at any moment.
+async fn a_caller_that_goes_away_while_it_begins_leaves_its_connection_clean(world: &World) {
+    let options = store::Options { connections: 1, ..world.options() };
+    let store = Store::open(&world.database.location, options).await.unwrap();
+    let worker = world.worker("noop").await;
+
+    for micros in 0..200 {
+        let patience = Duration::from_micros(5 * micros);
+        let _gone = tokio::time::timeout(patience, store.has_work(worker)).await;
+        let _gone = tokio::time::timeout(patience, store.job(JobId(1))).await;
+
+        store.submit(&new_job(wide(1))).await.unwrap();
+    }
+
+    assert_eq!(world.open_jobs().await, 200);
+}
 
 /// Claims and commits until nothing is left, one word at a time.
 async fn work(store: Store, worker: WorkerId) -> usize {
