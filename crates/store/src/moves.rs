@@ -5,18 +5,19 @@ use crate::db::Tx;
 use crate::error::{Error, Result};
 use crate::readied::Readied;
 use crate::rows;
-use crate::task::Loaded;
+use crate::task::{Loaded, NewTask};
 use rules::execution::Status;
 use rules::task::{self, Change, Command, Event, Next, Refusal, State, Task};
-use rules::{Millis, Priority, TaskId, WorkerId};
+use rules::{JobId, Millis, Priority, TaskId, WorkerId};
 use serde::Serialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use wire::Usage;
 
 /// The moves of one transaction, decided and not yet saved.
 pub(crate) struct Moves {
     now: Millis,
     made: Vec<Move>,
+    added: BTreeMap<TaskId, NewTask>,
 }
 
 struct Move {
@@ -40,7 +41,23 @@ pub(crate) struct Words {
 
 impl Moves {
     pub fn new(now: Millis) -> Self {
-        Moves { now, made: Vec::new() }
+        Moves { now, made: Vec::new(), added: BTreeMap::new() }
+    }
+
+    /// Adds tasks. They are inserted when all is saved, as the moves made until then leave them: most are READY at once.
+    pub fn add(&mut self, tasks: Vec<NewTask>) {
+        self.added.extend(tasks.into_iter().map(|task| (TaskId(task.id), task)));
+    }
+
+    /// Of these tasks those that are added here, not moved yet; and the others.
+    pub fn added(&self, ids: Vec<TaskId>) -> (Vec<Loaded>, Vec<TaskId>) {
+        let (added, others): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| self.added.contains_key(id));
+        (added.iter().map(|id| self.added[id].loaded()).collect(), others)
+    }
+
+    pub fn newest_added(&self, job: JobId) -> Option<TaskId> {
+        let (first, last) = TaskId::range(job);
+        self.added.range(first..=last).next_back().map(|(id, _)| *id)
     }
 
     /// Lets the rules decide; a move they allow will be saved.
@@ -103,11 +120,24 @@ impl Moves {
             }
             is_same
         });
+        let (added, rows): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| self.added.contains_key(&TaskId(row.id)));
+        self.insert_added(tx, &added).await?;
         if rows.is_empty() {
             return Ok(());
         }
         let saved = tx.query(SAVE_TASKS).rows(&rows).execute().await?;
         if saved == rows.len() as u64 { Ok(()) } else { Err(Error::moved_meanwhile()) }
+    }
+
+    async fn insert_added(&self, tx: &mut Tx, moved: &[SavedTask]) -> Result<()> {
+        let moved = |id| moved.binary_search_by_key(&id, |row| row.id).ok().map(|at| &moved[at]);
+        let rows: Vec<AddedTask> =
+            self.added.values().map(|new| AddedTask::new(new, moved(new.id))).collect();
+        for batch in rows.chunks(5000) {
+            tx.query(INSERT_TASKS).rows(batch).bind(self.now).execute().await?;
+        }
+        Ok(())
     }
 
     async fn save_claims(&self, tx: &mut Tx) -> Result<()> {
@@ -174,6 +204,13 @@ impl Moves {
     }
 }
 
+const INSERT_TASKS: &str = "
+INSERT INTO task (id, stage, segment, state, lane_id, owner_id, priority, fence, attempts, max_attempts, queued_at,
+                  updated_at)
+SELECT r.id, r.stage, r.segment, r.state, r.lane_id, r.owner_id, r.priority, 0, 0, r.max_attempts, r.queued_at, $2
+FROM json_to_recordset($1::json) AS r(id BIGINT, stage BIGINT, segment BIGINT, state TEXT, lane_id BIGINT,
+     owner_id BIGINT, priority BIGINT, max_attempts BIGINT, queued_at BIGINT)";
+
 /// Compare and set: a task that was read without a lock, and has been moved since, is left as it is.
 const SAVE_TASKS: &str = "
 UPDATE task AS t
@@ -216,6 +253,35 @@ UPDATE execution AS e
 SET status = 'DONE', finished_at = $1
 FROM json_to_recordset($2::json) AS r(task_id BIGINT, fence BIGINT)
 WHERE e.task_id = r.task_id AND e.fence = r.fence";
+
+#[derive(Serialize)]
+struct AddedTask {
+    id: i64,
+    stage: i64,
+    segment: i64,
+    state: &'static str,
+    lane_id: i64,
+    owner_id: i64,
+    priority: i64,
+    max_attempts: i64,
+    queued_at: Option<i64>,
+}
+
+impl AddedTask {
+    fn new(new: &NewTask, moved: Option<&SavedTask>) -> Self {
+        AddedTask {
+            id: new.id,
+            stage: new.stage,
+            segment: new.segment,
+            state: moved.map_or(task::Name::New.as_str(), |moved| moved.state),
+            lane_id: new.lane_id,
+            owner_id: new.owner_id,
+            priority: new.priority,
+            max_attempts: new.max_attempts,
+            queued_at: moved.and_then(|moved| moved.queued_at),
+        }
+    }
+}
 
 #[derive(Serialize, Clone, Copy)]
 struct SavedTask {

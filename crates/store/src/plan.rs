@@ -2,34 +2,19 @@
 
 use crate::db::Tx;
 use crate::error::{Error, Result};
+use crate::moves::Moves;
 use crate::stage::StageRow;
+use crate::task::NewTask;
 use rules::{JobId, Priority, TaskId, spec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
-
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct NewTask {
-    pub id: i64,
-    pub stage: i64,
-    pub segment: i64,
-    pub lane_id: i64,
-    pub owner_id: i64,
-    pub priority: i64,
-    pub max_attempts: i64,
-}
 
 #[derive(Serialize)]
 struct NewInput {
     task_id: i64,
     input: String,
 }
-
-const INSERT: &str = "
-INSERT INTO task (id, stage, segment, state, lane_id, owner_id, priority, fence, attempts, max_attempts, updated_at)
-SELECT r.id, r.stage, r.segment, 'NEW', r.lane_id, r.owner_id, r.priority, 0, 0, r.max_attempts, $2
-FROM json_to_recordset($1::json) AS r(id BIGINT, stage BIGINT, segment BIGINT, lane_id BIGINT, owner_id BIGINT,
-     priority BIGINT, max_attempts BIGINT)";
 
 const INSERT_INPUTS: &str = "
 INSERT INTO task_input (task_id, input)
@@ -38,14 +23,6 @@ SELECT r.task_id, r.input FROM json_to_recordset($1::json) AS r(task_id BIGINT, 
 const LAST_TASK: &str = "SELECT coalesce(max(id), $1 - 1) FROM task WHERE id BETWEEN $1 AND $2";
 
 const KEEP_PLAN: &str = "UPDATE job SET plan = $1, version = version + 1, updated_at = $2 WHERE id = $3";
-
-pub(crate) async fn insert_tasks(tx: &mut Tx, tasks: &[NewTask]) -> Result<()> {
-    let now = tx.now();
-    for batch in tasks.chunks(5000) {
-        tx.query(INSERT).rows(batch).bind(now).execute().await?;
-    }
-    Ok(())
-}
 
 /// What a planning stage commits.
 #[derive(Deserialize)]
@@ -97,6 +74,7 @@ fn segments(result: Option<&str>, stage: &str) -> Result<Vec<Value>, String> {
 /// Gives `stage` the tasks that the committed `result` lists.
 pub(crate) async fn expand(
     tx: &mut Tx,
+    moves: &mut Moves,
     stage: &mut StageRow,
     result: Option<&str>,
     priority: Priority,
@@ -106,6 +84,7 @@ pub(crate) async fn expand(
     let segments = segments(result, &stage.name).map_err(Error::Invalid)?;
     let (first, last) = TaskId::range(job);
     let (newest,): (i64,) = tx.query(LAST_TASK).bind(first).bind(last).one().await?;
+    let newest = moves.newest_added(job).map_or(newest, |added| added.0.max(newest));
     let begin = TaskId(newest + 1);
     let ids = (begin.0..).take(segments.len());
     let tasks: Vec<NewTask> = ids
@@ -123,7 +102,6 @@ pub(crate) async fn expand(
         .collect();
     let inputs: Vec<NewInput> =
         ids.zip(&segments).map(|(task_id, input)| NewInput { task_id, input: input.to_string() }).collect();
-    insert_tasks(tx, &tasks).await?;
     for batch in inputs.chunks(5000) {
         tx.query(INSERT_INPUTS).rows(batch).execute().await?;
     }
@@ -131,6 +109,7 @@ pub(crate) async fn expand(
     stage.tasks = tasks.len() as i64;
     stage.open = stage.tasks;
     stage.is_expanded = true;
+    moves.add(tasks);
     let now = tx.now();
     tx.query(KEEP_PLAN).bind(result.unwrap_or_default()).bind(now).bind(job).execute().await?;
     Ok(())

@@ -67,7 +67,7 @@ impl Store {
             false => Rivals::default(),
         };
         let left = released.into_iter().filter(|task| !rivals.has_lost(*task));
-        for mut task in stage::new_tasks(&mut tx, left.collect()).await? {
+        for mut task in stage::new_tasks(&mut tx, &moves, left.collect()).await? {
             moves.make(&mut task, &Command::Advance, Words::default())?;
         }
         let now = tx.now();

@@ -81,7 +81,7 @@ async fn settle_locked(
         let (Some(job), Some(stages)) = (jobs.get(&task.id.job()), stages.get_mut(&task.id.job())) else {
             continue;
         };
-        count_settled(tx, &task, result.as_deref(), job, stages).await?;
+        count_settled(tx, &mut moves, &task, result.as_deref(), job, stages).await?;
     }
     let is_open = |id: &JobId| jobs.get(id).is_some_and(JobRow::is_open);
     let (mut open, closed): (Stages, Stages) = stages.into_iter().partition(|(id, _)| is_open(id));
@@ -151,6 +151,7 @@ pub struct Settled {
 /// Counts a settled task, and expands the stages whose plan it is.
 async fn count_settled(
     tx: &mut Tx,
+    moves: &mut Moves,
     task: &Loaded,
     result: Option<&str>,
     job: &JobRow,
@@ -162,7 +163,7 @@ async fn count_settled(
     let planned = |stage: &&mut StageRow| stage.expands == Some(task.row.stage) && !stage.is_expanded;
     for stage in stages.iter_mut().filter(planned) {
         let priority = Priority::try_from(job.priority).unwrap_or_default();
-        plan::expand(tx, stage, result, priority, job.max_attempts).await?;
+        plan::expand(tx, moves, stage, result, priority, job.max_attempts).await?;
     }
     Ok(())
 }
@@ -192,7 +193,7 @@ async fn release_next(tx: &mut Tx, jobs: &mut Stages, moves: &mut Moves) -> Resu
             tasks.extend(stages[position].task_ids());
         }
     }
-    for mut task in stage::new_tasks(tx, tasks).await? {
+    for mut task in stage::new_tasks(tx, moves, tasks).await? {
         moves.make(&mut task, &Command::Advance, Words::default())?;
     }
     Ok(released)

@@ -4,6 +4,7 @@ use crate::audit::AuditRow;
 use crate::db::Tx;
 use crate::error::Result;
 use crate::from_row::row;
+use crate::moves::Moves;
 use crate::outbox::Message;
 use crate::task::{self, Busy, Loaded};
 use rules::job::Phase;
@@ -90,13 +91,13 @@ pub(crate) async fn save(tx: &mut Tx, stages: impl IntoIterator<Item = &StageRow
     Ok(())
 }
 
-/// Those of these tasks that are NEW; all are locked.
-pub(crate) async fn new_tasks(tx: &mut Tx, ids: Vec<TaskId>) -> Result<Vec<Loaded>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
+/// Those of these tasks that are NEW; all are locked, or added by this transaction.
+pub(crate) async fn new_tasks(tx: &mut Tx, moves: &Moves, ids: Vec<TaskId>) -> Result<Vec<Loaded>> {
+    let (mut tasks, others) = moves.added(ids);
+    if !others.is_empty() {
+        let others = task::lock(tx, others, Busy::Wait).await?;
+        tasks.extend(others.into_iter().filter(|loaded| loaded.task.state == State::New));
     }
-    let mut tasks = task::lock(tx, ids, Busy::Wait).await?;
-    tasks.retain(|loaded| loaded.task.state == State::New);
     Ok(tasks)
 }
 

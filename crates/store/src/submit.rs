@@ -4,9 +4,9 @@ use crate::Store;
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
-use crate::plan::{NewTask, insert_tasks};
 use crate::readied::Readied;
 use crate::settle::advance;
+use crate::task::NewTask;
 use crate::upload;
 use crate::video::{self, Locked, NewVideo};
 use crate::wake::Topic;
@@ -181,9 +181,10 @@ async fn submit_in(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<(Vec<Submitted>,
         audited.push(AuditRow::of_job(id, "user", "submit", Some(job.new.spec.name.clone()), tx.now()));
         submitted.push(Submitted::New(id));
     }
-    added.insert(tx).await?;
+    added.insert_stages(tx).await?;
     audit::insert(tx, &audited).await?;
     let mut moves = Moves::new(tx.now());
+    moves.add(added.tasks);
     let mut new = stage::of_jobs(tx, added.jobs).await?;
     advance(tx, &mut new, &mut moves).await?;
     moves.save(tx).await?;
@@ -337,11 +338,10 @@ impl<'a> Added<'a> {
         Ok(())
     }
 
-    async fn insert(&self, tx: &mut Tx) -> Result<()> {
+    async fn insert_stages(&self, tx: &mut Tx) -> Result<()> {
         if self.stages.is_empty() {
             return Ok(());
         }
-        tx.query(INSERT_STAGES).rows(&self.stages).execute().await?;
-        insert_tasks(tx, &self.tasks).await
+        tx.query(INSERT_STAGES).rows(&self.stages).execute().await.map(drop)
     }
 }

@@ -85,6 +85,18 @@ row! {
     }
 }
 
+/// A task that this transaction adds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewTask {
+    pub id: i64,
+    pub stage: i64,
+    pub segment: i64,
+    pub lane_id: i64,
+    pub owner_id: i64,
+    pub priority: i64,
+    pub max_attempts: i64,
+}
+
 /// A task as loaded: its row, its current execution, and what the rules make of both.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
@@ -196,6 +208,25 @@ pub(crate) async fn with_executions(tx: &mut Tx, rows: Vec<TaskRow>) -> Result<V
         Loaded::new(row, execution)
     };
     rows.into_iter().map(loaded).collect()
+}
+
+impl NewTask {
+    pub fn loaded(&self) -> Loaded {
+        let row = TaskRow {
+            id: self.id,
+            stage: self.stage,
+            segment: self.segment,
+            state: Name::New.as_str().into(),
+            priority: self.priority,
+            fence: 0,
+            attempts: 0,
+            max_attempts: self.max_attempts,
+            queued_at: None,
+            due_at: None,
+            failure: None,
+        };
+        Loaded::of_state(row, None, State::New)
+    }
 }
 
 impl Loaded {
