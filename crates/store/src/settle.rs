@@ -115,14 +115,16 @@ pub(crate) async fn settle_job(tx: &mut Tx, job: JobRow) -> Result<()> {
 pub(crate) const GATHERED: usize = 16;
 
 /// Settles at once those of these commits that only count, for others of their stage are open: nothing of their job moves
-/// on by them. What moves a job on is an orchestrator's, and so is a job that somebody else is busy with.
+/// on by them. What moves a job on is an orchestrator's, and so is a job that somebody else is busy with. How many were
+/// settled.
 pub(crate) async fn count(
     tx: &mut Tx,
     committed: impl Iterator<Item = TaskId> + Clone,
     tasks: &mut HashMap<TaskId, Loaded>,
     special: &HashMap<(JobId, i64), Special>,
     moves: &mut Moves,
-) -> Result<()> {
+) -> Result<usize> {
+    let mut settled = 0;
     let mut jobs = job::lock_free(tx, committed.clone().map(|id| id.job())).await?;
     jobs.retain(|_, job| job.is_open());
     let mut stages = stage::of_jobs(tx, jobs.keys().copied()).await?;
@@ -133,9 +135,11 @@ pub(crate) async fn count(
         if stage.open > 1 && !stage.is_hedged && !is_plan {
             moves.make(task, &Command::Settle, Words::default())?;
             stage.open -= 1;
+            settled += 1;
         }
     }
-    stage::save(tx, stages.values().flatten().filter(|stage| stage.has_counted())).await
+    stage::save(tx, stages.values().flatten().filter(|stage| stage.has_counted())).await?;
+    Ok(settled)
 }
 
 /// What one round of settling came to.

@@ -72,11 +72,11 @@ impl Store {
     /// Makes results real: compare-and-set on the lease, at most once for each task, with their effects in the
     /// same transaction.
     pub async fn commit(&self, commits: &[Commit]) -> Result<Vec<Answer>> {
-        let (answers, has_effects) = again(|| self.commit_once(commits)).await?;
+        let Committed { answers, unsettled, has_effects } = again(|| self.commit_once(commits)).await?;
         count_refused("commit", &answers);
         let accepted = answers.iter().filter(|answer| **answer == Answer::Accepted).count();
         EXECUTIONS_ENDED.add(["committed"], accepted as f64);
-        self.wake.up(Topic::Settle);
+        self.wake.up(if unsettled > 0 { Topic::Settle } else { Topic::Event });
         if has_effects {
             self.wake.up(Topic::Deliver);
         }
@@ -86,8 +86,7 @@ impl Store {
         Ok(answers)
     }
 
-    /// Also returns whether the outside is to be told.
-    async fn commit_once(&self, commits: &[Commit]) -> Result<(Vec<Answer>, bool)> {
+    async fn commit_once(&self, commits: &[Commit]) -> Result<Committed> {
         let mut tx = self.db.write(Step::Commit).await?;
         let mut tasks = look(&mut tx, commits).await?;
         let mut moves = Moves::new(tx.now());
@@ -106,14 +105,15 @@ impl Store {
             }
             answers.push(answer);
         }
+        let mut unsettled = accepted.len();
         if accepted.len() >= settle::GATHERED {
             let counting = accepted.iter().map(|commit| commit.proof.task);
-            settle::count(&mut tx, counting, &mut tasks, &special, &mut moves).await?;
+            unsettled -= settle::count(&mut tx, counting, &mut tasks, &special, &mut moves).await?;
         }
         moves.save(&mut tx).await?;
         let has_effects = publish(&mut tx, &accepted, &tasks, &special).await?;
         tx.commit().await?;
-        Ok((answers, has_effects))
+        Ok(Committed { answers, unsettled, has_effects })
     }
 
     /// Ends executions that did not succeed.
@@ -165,6 +165,15 @@ impl Store {
     fn renewal(&self, proof: Proof, progress: i64) -> Command {
         Command::Renew { token: proof.token, progress, length: self.options.lease }
     }
+}
+
+/// What a batch of commits came to.
+struct Committed {
+    answers: Vec<Answer>,
+    /// How many are left to an orchestrator.
+    unsettled: usize,
+    /// The outside is to be told.
+    has_effects: bool,
 }
 
 fn count_refused(word: &'static str, answers: &[Answer]) {

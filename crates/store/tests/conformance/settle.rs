@@ -1,14 +1,13 @@
 //! What a commit means for its job: the orchestrator expands plans, releases what is next, and ends the job.
 
-use crate::shop::{commit_of, orchestrate, planned, simple, spec, wide};
+use crate::shop::{commit_all, commit_of, orchestrate, planned, simple, spec, wide};
 use crate::world::World;
 use rules::failure::Kind;
 use rules::job::State;
 use rules::task::Refusal;
 use rules::{JobId, WorkerId, spec::MAX_SEGMENTS};
 use serde_json::{Value, json};
-use store::Store;
-use wire::{Answer, Assignment, Commit};
+use wire::{Answer, Commit};
 
 on_both_engines![
     a_plan_of_a_thousand_segments_fans_out_and_in,
@@ -40,12 +39,6 @@ async fn plan(world: &World, worker: WorkerId, segments: Value) -> Answer {
     let answer = world.commit_with(&task, json!({ "segments": segments })).await;
     world.orchestrate().await;
     answer
-}
-
-async fn commit_all(store: &Store, tasks: &[Assignment]) {
-    let commits: Vec<Commit> = tasks.iter().map(|task| commit_of(task.proof)).collect();
-    let answers = store.commit(&commits).await.unwrap();
-    assert!(answers.iter().all(|answer| *answer == Answer::Accepted), "{answers:?}");
 }
 
 async fn a_plan_of_a_thousand_segments_fans_out_and_in(world: &World) {

@@ -229,3 +229,10 @@ impl World {
         self.state(job).await == state
     }
 }
+
+/// All in one batch; none may be refused.
+pub async fn commit_all(store: &Store, tasks: &[Assignment]) {
+    let commits: Vec<Commit> = tasks.iter().map(|task| commit_of(task.proof)).collect();
+    let answers = store.commit(&commits).await.unwrap();
+    assert!(answers.iter().all(|answer| *answer == Answer::Accepted), "{answers:?}");
+}

@@ -1,6 +1,6 @@
 //! Hints that there may be work.
 
-use crate::shop::{new_job, simple};
+use crate::shop::{commit_all, new_job, simple, wide};
 use crate::world::World;
 use rules::WorkerId;
 use rules::failure::Kind;
@@ -12,6 +12,7 @@ use wire::Desk;
 on_both_engines![
     a_submission_wakes_workers_of_the_same_process,
     a_commit_wakes_the_orchestrator,
+    a_batch_that_is_settled_with_its_commit_wakes_listeners_alone,
     a_failure_wakes_who_judges_it,
     only_what_has_effects_wakes_who_delivers_them,
     what_comes_between_looking_and_waiting_is_not_slept_through,
@@ -46,6 +47,21 @@ async fn a_commit_wakes_the_orchestrator(world: &World) {
     world.commit(&task).await;
 
     assert!(is_woken(&mut hints).await);
+}
+
+async fn a_batch_that_is_settled_with_its_commit_wakes_listeners_alone(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(wide(40)).await;
+    let claimed = world.store.claim(worker, 40).await.unwrap();
+    let settle = world.store.wake().subscribe(Topic::Settle);
+    let mut events = world.store.wake().subscribe(Topic::Event);
+
+    commit_all(&world.store, &claimed[..20]).await;
+
+    assert!(is_woken(&mut events).await);
+    assert!(!settle.has_changed().unwrap(), "nothing is left to settle");
+    commit_all(&world.store, &claimed[20..]).await;
+    assert!(settle.has_changed().unwrap(), "the last moves the job on");
 }
 
 async fn a_failure_wakes_who_judges_it(world: &World) {
