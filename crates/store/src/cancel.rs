@@ -14,7 +14,7 @@ impl Store {
     /// a job whose last commit only waits to be settled has completed, and is told so.
     pub async fn cancel(&self, id: JobId, version: Option<i64>) -> Result<()> {
         let decided = again(|| self.cancel_once(id, version)).await?;
-        self.wake.up(Topic::Deliver);
+        self.wake.up(Topic::Event);
         Ok(decided?)
     }
 

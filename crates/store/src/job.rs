@@ -68,7 +68,7 @@ UPDATE job SET outcome = r.outcome, error = r.reason,
     ended_at = CASE WHEN created_at > $1 THEN created_at ELSE $1 END, updated_at = $1, version = version + 1
 FROM json_to_recordset($2::json) AS r(job_id BIGINT, outcome TEXT, reason TEXT)
 WHERE id = r.job_id
-RETURNING id, version, ended_at - created_at";
+RETURNING id, ended_at - created_at";
 
 #[derive(Serialize)]
 struct SavedOutcome<'a> {
@@ -87,17 +87,17 @@ impl<'a> SavedOutcome<'a> {
     }
 }
 
-/// Writes how jobs ended, which must be locked and open; their versions since.
-pub(crate) async fn set_outcomes(tx: &mut Tx, endings: &[Ending]) -> Result<HashMap<JobId, i64>> {
+/// Writes how jobs ended, which must be locked and open.
+pub(crate) async fn set_outcomes(tx: &mut Tx, endings: &[Ending]) -> Result<()> {
     if endings.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(());
     }
     let rows: Vec<SavedOutcome> = endings.iter().map(SavedOutcome::new).collect();
     let now = tx.now();
-    let ended: Vec<(i64, i64, i64)> = tx.query(SET_OUTCOMES).bind(now).rows(&rows).all().await?;
+    let ended: Vec<(i64, i64)> = tx.query(SET_OUTCOMES).bind(now).rows(&rows).all().await?;
     let outcomes: HashMap<i64, Outcome> =
         endings.iter().map(|ending| (ending.job.0, ending.outcome)).collect();
-    for &(job, _, took) in &ended {
+    for (job, took) in ended {
         if let Some(outcome) = outcomes.get(&job).map(|outcome| outcome.as_str()) {
             tx.once_committed(move || {
                 JOBS_COMPLETED.count([outcome]);
@@ -105,7 +105,7 @@ pub(crate) async fn set_outcomes(tx: &mut Tx, endings: &[Ending]) -> Result<Hash
             });
         }
     }
-    Ok(ended.into_iter().map(|(job, version, _)| (JobId(job), version)).collect())
+    Ok(())
 }
 
 /// Why the last execution of a task ended.

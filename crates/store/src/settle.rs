@@ -9,7 +9,6 @@ use crate::hedge::{self, Rivals};
 use crate::job::{self, JobRow};
 use crate::log::{self, NewLog};
 use crate::moves::{Moves, Words};
-use crate::outbox::{self, Message};
 use crate::plan;
 use crate::readied::Readied;
 use crate::stage::{self, Special, StageRow, Stages};
@@ -40,7 +39,7 @@ impl Store {
         let settled = again(|| self.settle_once(&found)).await?;
         self.wake.ready(settled.readied);
         if settled.ended > 0 {
-            self.wake.up(Topic::Deliver);
+            self.wake.up(Topic::Event);
         }
         Ok(Settled { found: found.len(), ..settled })
     }
@@ -211,10 +210,9 @@ pub(crate) struct Ending {
     pub reason: Option<String>,
 }
 
-/// Ends jobs: writes their outcome, withdraws what is left of them, and tells the outside. Moves made before must
-/// have been saved.
+/// Ends jobs: writes their outcome and withdraws what is left of them. Moves made before must have been saved.
 pub(crate) async fn end(tx: &mut Tx, endings: &[Ending]) -> Result<()> {
-    let versions = job::set_outcomes(tx, endings).await?;
+    job::set_outcomes(tx, endings).await?;
     for ending in endings.iter().filter(|ending| ending.outcome != Outcome::Completed) {
         withdraw(tx, ending.job).await?;
     }
@@ -222,10 +220,7 @@ pub(crate) async fn end(tx: &mut Tx, endings: &[Ending]) -> Result<()> {
     let audited: Vec<AuditRow> = endings.iter().map(|ending| ending.audit(now)).collect();
     audit::insert(tx, &audited).await?;
     let log = |ending: &Ending| NewLog::of_job(ending.job, ending.outcome, ending.reason.as_deref());
-    log::insert(tx, &endings.iter().map(log).collect::<Vec<_>>()).await?;
-    let message = |ending: &Ending| versions.get(&ending.job).map(|version| ending.message(*version));
-    let messages: Vec<Message> = endings.iter().filter_map(message).collect();
-    outbox::insert(tx, &messages).await
+    log::insert(tx, &endings.iter().map(log).collect::<Vec<_>>()).await
 }
 
 impl Ending {
@@ -238,16 +233,6 @@ impl Ending {
         };
         AuditRow::of_job(self.job, role, command, self.reason.clone(), now)
             .between(self.before, self.outcome.state())
-    }
-
-    fn message(&self, version: i64) -> Message {
-        let Ending { job, outcome, reason, .. } = self;
-        Message {
-            key: format!("job/{job}/{version}/{outcome}"),
-            topic: "job",
-            job: Some(*job),
-            payload: serde_json::json!({ "job": job, "outcome": outcome, "error": reason }),
-        }
     }
 }
 

@@ -110,7 +110,7 @@ impl Store {
         let new = submitted.iter().filter(|one| matches!(one, Submitted::New(_)));
         JOBS_CREATED.add([], new.count() as f64);
         self.wake.ready(readied);
-        self.wake.up(Topic::Deliver); // A job of no tasks has ended.
+        self.wake.up(Topic::Event);
         Ok(submitted)
     }
 

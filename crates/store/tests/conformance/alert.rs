@@ -237,13 +237,14 @@ async fn a_clock_set_back_silences_nobody(world: &World) {
 async fn alerts_and_messages_are_taken_apart(world: &World) {
     ask_for_all(world).await;
     let worker = world.worker("noop").await;
-    world.submit(simple()).await;
+    let stage = json!([{ "name": "work", "kind": "noop", "effect": { "append": "log" } }]);
+    world.submit(spec(stage, json!({}))).await;
     world.work_off(worker).await;
 
     let messages = world.store.take_messages(100).await.unwrap();
     let alerts = take(world).await;
 
-    assert_eq!(messages.iter().map(|one| one.topic.as_str()).collect::<Vec<_>>(), ["job"]);
+    assert_eq!(messages.iter().map(|one| one.topic.as_str()).collect::<Vec<_>>(), ["append"]);
     assert_eq!(alerts.iter().map(|one| one.topic.as_str()).collect::<Vec<_>>(), ["alert"]);
 }
 

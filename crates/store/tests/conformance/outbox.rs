@@ -26,9 +26,7 @@ const VISIBILITY: i64 = 60_000;
 async fn leave(world: &World, count: u32) {
     let worker = world.worker("noop").await;
     let stage = json!({ "name": "w", "kind": "noop", "segments": count, "effect": { "append": "log" } });
-    // The second stage keeps the job from ending, which would be a message too.
-    let stages = json!([stage, { "name": "never", "kind": "noop", "needs": ["w"] }]);
-    world.submit(spec(stages, json!({}))).await;
+    world.submit(spec(json!([stage]), json!({}))).await;
     for task in world.store.claim(worker, count).await.unwrap() {
         world.say(commit_of(task.proof)).await;
         world.turn(1);
@@ -147,11 +145,10 @@ async fn delivered_messages_are_forgotten_after_a_while(world: &World) {
 
 async fn a_store_is_idle_when_jobs_have_ended_and_messages_are_delivered(world: &World) {
     assert!(world.store.is_idle().await.unwrap());
-    let worker = world.worker("noop").await;
-    world.submit(simple()).await;
+    leave(world, 1).await;
     assert!(!world.store.is_idle().await.unwrap());
 
-    world.work_off(worker).await;
+    world.orchestrate().await;
     assert!(!world.store.is_idle().await.unwrap(), "nobody has been told");
 
     let ids: Vec<i64> = take(world).await.iter().map(|one| one.id).collect();

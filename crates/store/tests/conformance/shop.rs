@@ -225,6 +225,16 @@ impl World {
         rows.into_iter().filter(|row| row.task == Some(id)).map(|row| row.command).collect()
     }
 
+    /// How a job has ended, each time.
+    pub async fn endings(&self, job: JobId) -> Vec<String> {
+        let rows = self.store.audit_of_job(job).await.unwrap();
+        let ends = |command: &str| ["complete", "fail", "cancel"].contains(&command);
+        rows.into_iter()
+            .filter(|row| row.task.is_none() && ends(&row.command))
+            .map(|row| row.command)
+            .collect()
+    }
+
     pub async fn is(&self, job: JobId, state: State) -> bool {
         self.state(job).await == state
     }

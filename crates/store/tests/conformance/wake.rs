@@ -1,9 +1,10 @@
 //! Hints that there may be work.
 
-use crate::shop::{commit_all, new_job, simple, wide};
+use crate::shop::{commit_all, new_job, simple, spec, wide};
 use crate::world::World;
 use rules::WorkerId;
 use rules::failure::Kind;
+use serde_json::json;
 use std::time::Duration;
 use store::wake::Topic;
 use tokio::sync::watch::Receiver;
@@ -15,6 +16,7 @@ on_both_engines![
     a_batch_that_is_settled_with_its_commit_wakes_listeners_alone,
     a_failure_wakes_who_judges_it,
     only_what_has_effects_wakes_who_delivers_them,
+    the_end_of_a_job_wakes_listeners,
     what_comes_between_looking_and_waiting_is_not_slept_through,
     one_leads_until_it_goes,
 ];
@@ -77,16 +79,34 @@ async fn a_failure_wakes_who_judges_it(world: &World) {
 
 async fn only_what_has_effects_wakes_who_delivers_them(world: &World) {
     let worker = world.worker("noop").await;
-    world.submit(simple()).await;
-    let task = world.claim(worker).await;
+    let stages = json!([
+        { "name": "plain", "kind": "noop" },
+        { "name": "told", "kind": "noop", "needs": ["plain"], "effect": { "append": "log" } },
+    ]);
+    world.submit(spec(stages, json!({}))).await;
     let mut hints = world.store.wake().subscribe(Topic::Deliver);
 
+    let plain = world.claim(worker).await;
+    world.commit(&plain).await;
+    world.store.settle(10).await.unwrap();
+    let by_the_plain_one = hints.has_changed().unwrap();
+    let told = world.claim(worker).await;
+    world.commit(&told).await;
+
+    assert!(!by_the_plain_one);
+    assert!(is_woken(&mut hints).await);
+}
+
+async fn the_end_of_a_job_wakes_listeners(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    let task = world.claim(worker).await;
     world.commit(&task).await;
-    let by_the_commit = hints.has_changed().unwrap();
+    let mut events = world.store.wake().subscribe(Topic::Event);
+
     world.store.settle(10).await.unwrap();
 
-    assert!(!by_the_commit);
-    assert!(is_woken(&mut hints).await, "the job has ended, and the outside is to be told");
+    assert!(is_woken(&mut events).await);
 }
 
 async fn what_comes_between_looking_and_waiting_is_not_slept_through(world: &World) {
