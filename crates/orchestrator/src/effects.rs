@@ -52,11 +52,11 @@ async fn deliver_lines(store: &Store, path: String, messages: Vec<Delivery>) -> 
             (message.key.clone(), line.to_owned())
         })
         .collect();
-    store::testing::reached("append", "before");
+    failpoint::reached("append", "before");
     let appended =
         tokio::task::spawn_blocking(move || append_once(Path::new(&path), &lines).map_err(|e| (path, e)));
     let appended = appended.await.unwrap_or_else(|panic| Err(("?".into(), std::io::Error::other(panic))));
-    store::testing::reached("append", "after");
+    failpoint::reached("append", "after");
     match appended {
         Ok(()) => Ok(messages.iter().map(|message| message.id).collect()),
         Err((path, error)) => {

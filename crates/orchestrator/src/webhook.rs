@@ -104,9 +104,9 @@ async fn deliver(store: &Store, options: &Options, client: &Client) -> Result<Lo
 }
 
 async fn deliver_one(store: &Store, options: &Options, client: &Client, alert: &Delivery) -> Result<()> {
-    store::testing::reached("webhook", "before");
+    failpoint::reached("webhook", "before");
     let posted = post(options, client, alert).await;
-    store::testing::reached("webhook", "after");
+    failpoint::reached("webhook", "after");
     let Err(failed) = posted else { return store.messages_delivered(&[alert.id]).await };
     let patience = Millis(i64::try_from(options.patience.as_millis()).unwrap_or(i64::MAX));
     let (error, key) = (failed.to_string(), &alert.key);

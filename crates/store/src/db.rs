@@ -6,7 +6,7 @@
 use crate::dialect::{self, Engine, Statement};
 use crate::error::{Error, Result};
 use crate::rows::{self, Batch, Column, Shape};
-use crate::{failpoint, text, transaction};
+use crate::{text, transaction};
 use rules::Millis;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,21 +44,8 @@ pub enum Clock {
     Manual(Arc<AtomicI64>),
 }
 
-macro_rules! steps {
-    ($($step:ident),+ $(,)?) => {
-        /// Every durable step the store makes, each by one transaction in one place. Its name is its failpoint's.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Step {
-            $($step),+
-        }
-
-        impl Step {
-            pub const ALL: &'static [Step] = &[$(Step::$step),+];
-        }
-    };
-}
-
-steps![
+failpoint::steps![
+    /// Every durable step the store makes, each by one transaction in one place. Its name is its failpoint's.
     Submit,
     SubmitVideo,
     Claim,
@@ -109,18 +96,6 @@ steps![
 ];
 
 impl Step {
-    /// `prune_workers` of `PruneWorkers`.
-    pub fn name(self) -> String {
-        let mut name = String::new();
-        for letter in format!("{self:?}").chars() {
-            if letter.is_uppercase() && !name.is_empty() {
-                name.push('_');
-            }
-            name.push(letter.to_ascii_lowercase());
-        }
-        name
-    }
-
     /// Whether PostgreSQL need not wait for the disk; see [`BEGIN_RELAXED`].
     fn is_relaxed(self) -> bool {
         matches!(self, Step::Claim | Step::Heartbeat | Step::Settle)

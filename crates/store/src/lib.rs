@@ -35,7 +35,6 @@ pub mod doctor;
 mod error;
 pub mod event;
 mod failed;
-mod failpoint;
 mod from_row;
 pub mod hedge;
 pub mod history;
@@ -119,11 +118,9 @@ impl Store {
     }
 }
 
-/// For tests that look over the store's shoulder and for the failpoints of other crates.
+/// For tests that look over the store's shoulder.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::failpoint::reached;
-
     impl crate::Store {
         pub fn db(&self) -> &crate::db::Db {
             &self.db

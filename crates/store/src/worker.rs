@@ -5,7 +5,6 @@ use crate::alert::{self, Alert, Kind};
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
 use crate::error::{Error, Result};
-use crate::failpoint;
 use crate::from_row::row;
 use crate::wake::Topic;
 use rules::worker::{Command, Status, Worker};

@@ -4,14 +4,15 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 const ARROWS: &[(&str, &[&str])] = &[
     ("vodmill-rules", &[]),
+    ("vodmill-failpoint", &[]),
     ("vodmill-telemetry", &[]),
     ("vodmill-wire", &["vodmill-rules"]),
-    ("vodmill-store", &["vodmill-rules", "vodmill-telemetry", "vodmill-wire"]),
+    ("vodmill-store", &["vodmill-failpoint", "vodmill-rules", "vodmill-telemetry", "vodmill-wire"]),
     ("vodmill-outbound", &[]),
-    ("vodmill-orchestrator", &["vodmill-outbound", "vodmill-rules", "vodmill-store"]),
+    ("vodmill-orchestrator", &["vodmill-failpoint", "vodmill-outbound", "vodmill-rules", "vodmill-store"]),
     ("vodmill-dispatch", &["vodmill-outbound", "vodmill-rules", "vodmill-store", "vodmill-telemetry"]),
     ("vodmill-media", &[]),
-    ("vodmill-files", &["vodmill-outbound", "vodmill-rules"]),
+    ("vodmill-files", &["vodmill-failpoint", "vodmill-outbound", "vodmill-rules"]),
     (
         "vodmill-worker",
         &[
@@ -27,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "vodmill-server",
         &[
             "vodmill-dispatch",
+            "vodmill-failpoint",
             "vodmill-files",
             "vodmill-media",
             "vodmill-outbound",

@@ -4,6 +4,43 @@
 //! `claim.after:1` right after the first claim became durable. `VODMILL_FAILPOINT_ACTION=stop` stops it instead
 //! (SIGSTOP), with its transaction open. `VODMILL_FAILPOINT_ACTION=FILE`, at places between transactions, makes that file
 //! and waits until somebody has removed it, while all else in the process goes on.
+//!
+//! Who makes durable steps lists them by [`steps!`], and a test that all are killed.
+
+use std::time::Duration;
+
+/// The durable steps of a crate, `PruneWorkers` for `prune_workers`.
+#[macro_export]
+macro_rules! steps {
+    ($(#[$told:meta])* $($step:ident),+ $(,)?) => {
+        $(#[$told])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Step {
+            $($step),+
+        }
+
+        impl Step {
+            pub const ALL: &'static [Step] = &[$(Step::$step),+];
+
+            /// `prune_workers` of `PruneWorkers`.
+            pub fn name(self) -> String {
+                $crate::name(&format!("{self:?}"))
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+pub fn name(step: &str) -> String {
+    let mut name = String::new();
+    for letter in step.chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
 
 #[cfg(debug_assertions)]
 pub fn reached(step: &str, moment: &str) {
@@ -23,7 +60,7 @@ pub async fn between(step: &str, moment: &str) {
     let Some(file) = action().map(std::path::PathBuf::from) else { return };
     let _ = std::fs::write(&file, "");
     while file.exists() {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -46,6 +83,18 @@ fn is_now(step: &str, moment: &str) -> bool {
     let Some((name, times)) = &*WANTED else { return false };
     name.strip_prefix(step).and_then(|rest| rest.strip_prefix('.')) == Some(moment)
         && SEEN.fetch_add(1, Ordering::SeqCst) + 1 == *times
+}
+
+/// A span that a test may shorten by a variable, in seconds: what is done only after hours is done at once.
+#[cfg(debug_assertions)]
+pub fn shortened(variable: &str, usual: Duration) -> Duration {
+    let seconds = std::env::var(variable).ok().and_then(|it| it.parse().ok());
+    seconds.map_or(usual, Duration::from_secs_f64)
+}
+
+#[cfg(not(debug_assertions))]
+pub fn shortened(_variable: &str, usual: Duration) -> Duration {
+    usual
 }
 
 #[cfg(not(debug_assertions))]
