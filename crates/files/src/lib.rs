@@ -12,11 +12,13 @@
 pub mod bucket;
 mod place;
 mod space;
+mod step;
 mod whole;
 
 pub use bucket::Bucket;
 pub use place::Place;
 pub use space::space;
+pub use step::Step;
 pub use whole::{first, link, place, read_through, replace, sync_all};
 
 use rules::ExecutionId;

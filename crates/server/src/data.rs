@@ -13,7 +13,7 @@
 //! is left on a server's own disk may be lost with it.
 
 use crate::problem::Result;
-use files::{Bucket, Files, Place};
+use files::{Bucket, Files, Place, Step};
 use rules::{ExecutionId, VideoId};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -93,12 +93,15 @@ impl Data {
     }
 
     pub async fn remove_source(&self, source: &Path) -> Result<()> {
-        match self.source(source) {
-            Place::Disk(path) => {
-                files::remove(&path).map_err(|error| crate::Error::disk("removing a file", &error))
+        let removing = async {
+            match self.source(source) {
+                Place::Disk(path) => {
+                    files::remove(&path).map_err(|error| crate::Error::disk("removing a file", &error))
+                }
+                Place::Bucket(bucket, name) => Ok(bucket.remove(&name).await?),
             }
-            Place::Bucket(bucket, name) => Ok(bucket.remove(&name).await?),
-        }
+        };
+        Step::RemoveSource.across(removing).await
     }
 
     fn place(&self, name: &str) -> Place {

@@ -5,7 +5,7 @@ use crate::data::Data;
 use crate::problem::{Error, Result};
 use bytes::Bytes;
 use files::bucket::{Told, Written};
-use files::{Bucket, Place};
+use files::{Bucket, Place, Step};
 use futures_util::{Stream, StreamExt};
 use media::encoder::Family;
 use media::settings::Settings;
@@ -125,7 +125,7 @@ impl Ingest {
             file.write_all(&block).await.map_err(disk)?;
         }
         file.flush().await.map_err(disk)?;
-        file.sync_all().await.map_err(disk)?;
+        Step::ReceiveSource.across(file.sync_all()).await.map_err(disk)?;
         Ok(Received { path: path.into(), bytes, sha256: hex::encode(digest.finalize()) })
     }
 
@@ -150,7 +150,7 @@ impl Ingest {
                 return Err(error);
             }
         }
-        let Written { bytes, sha256 } = writer.finish().await?;
+        let Written { bytes, sha256 } = Step::ReceiveObject.across(writer.finish()).await?;
         Ok(Received { path: name.into(), bytes, sha256 })
     }
 
@@ -385,7 +385,7 @@ fn adopt(from: &Path, to: &Path, limit: u64) -> Result<Received> {
     if !is_moved {
         // Half a copy may be there, or a name so old that the janitor is about to remove it.
         files::remove(to).map_err(disk)?;
-        files::link(from, to).map_err(disk)?;
+        Step::AdoptSource.around(|| files::link(from, to)).map_err(disk)?;
     }
     let Written { bytes, sha256 } = files::read_through(to).map_err(disk)?;
     for path in [Some(to), to.parent()].into_iter().flatten() {
@@ -399,7 +399,8 @@ async fn adopt_into(bucket: &Bucket, name: &str, from: &Path, limit: u64) -> Res
     if tokio::fs::metadata(from).await.map_err(disk)?.len() > limit {
         return Err(too_large(limit));
     }
-    let Written { bytes, sha256 } = bucket.send(from, name, Told::default(), &|| {}).await?;
+    let sending = bucket.send(from, name, Told::default(), &|| {});
+    let Written { bytes, sha256 } = Step::AdoptObject.across(sending).await?;
     Ok(Received { path: name.into(), bytes, sha256 })
 }
 

@@ -6,6 +6,7 @@ mod objects;
 use crate::app::App;
 use crate::pieces;
 use crate::problem::Error;
+use files::Step;
 use rules::{ExecutionId, Fence, Millis, TaskId, VideoId};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ async fn tidy(app: &App, round: u64) -> Result<(), Error> {
 
 async fn uploads(app: &App) -> Result<(), Error> {
     for upload in app.store.expired_uploads(100).await? {
-        remove(&app.data.uploads().join(&upload.id))?;
+        remove(Step::ClearUpload, &app.data.uploads().join(&upload.id))?;
         if let Some(bucket) = app.data.bucket() {
             pieces::remove(bucket, &upload.id).await?;
         }
@@ -61,9 +62,10 @@ async fn videos(app: &App) -> Result<(), Error> {
     let retention = Millis(i64::try_from(app.options.retention.as_millis()).unwrap_or(i64::MAX));
     let before = app.store.now().await? - retention;
     for video in app.store.videos_deleted_before(before, 100).await? {
-        remove(&app.data.video(video.id))?;
+        remove(Step::ClearVideo, &app.data.video(video.id))?;
         if let Some(bucket) = app.data.bucket() {
-            bucket.remove_all(&format!("videos/{}", video.id)).await?;
+            let folder = format!("videos/{}", video.id);
+            Step::ClearVideoObjects.across(bucket.remove_all(&folder)).await?;
         }
         let ours = |source: &PathBuf| {
             source.starts_with(app.data.sources())
@@ -83,7 +85,7 @@ async fn executions(app: &App, folder: &Path) -> Result<(), Error> {
     for (name, path) in entries(folder)? {
         let Some(execution) = parse(&name) else { continue };
         if !app.store.needs_files(execution).await? {
-            remove(&path)?;
+            remove(Step::ClearExecution, &path)?;
         }
     }
     Ok(())
@@ -94,7 +96,7 @@ async fn sources(app: &App) -> Result<(), Error> {
     for (_, path) in entries(&app.data.sources())? {
         let is_old = std::fs::metadata(&path).is_ok_and(|found| is_old(&found));
         if is_old && !app.store.is_source(&path.to_string_lossy()).await? {
-            remove(&path)?;
+            remove(Step::ClearSource, &path)?;
         }
     }
     Ok(())
@@ -107,7 +109,11 @@ fn is_old(found: &std::fs::Metadata) -> bool {
 }
 
 fn is_past(at: SystemTime) -> bool {
-    at.elapsed().is_ok_and(|age| age > SAFE_AGE)
+    at.elapsed().is_ok_and(|age| age > safe_age())
+}
+
+fn safe_age() -> Duration {
+    failpoint::shortened("VODMILL_SAFE_AGE_SECONDS", SAFE_AGE)
 }
 
 /// Left by a publication that was stopped before its commit, and never gone on with.
@@ -121,7 +127,7 @@ async fn generations(app: &App) -> Result<(), Error> {
             // Somebody may have begun the job anew in the meantime.
             if is_left && !app.store.may_be_published(video).await? {
                 tracing::info!(video.id = %video, "removing {}, which was never published", path.display());
-                remove(&path)?;
+                remove(Step::ClearGeneration, &path)?;
             }
         }
     }
@@ -156,8 +162,8 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
         .collect())
 }
 
-fn remove(path: &Path) -> Result<(), Error> {
-    files::remove(path).map_err(|error| Error::disk("removing a file", &error))
+fn remove(step: Step, path: &Path) -> Result<(), Error> {
+    step.around(|| files::remove(path)).map_err(|error| Error::disk("removing a file", &error))
 }
 
 /// `42-7.1`

@@ -6,8 +6,8 @@
 use crate::ingest::Received;
 use crate::problem::{Error, Result};
 use bytes::{Bytes, BytesMut};
-use files::Bucket;
 use files::bucket::{self, Told, Written};
+use files::{Bucket, Step};
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ pub async fn append<E: std::fmt::Display>(
 /// Of two requests that write at the same place, one is refused.
 async fn put(bucket: &Bucket, id: &str, at: u64, piece: Bytes) -> Result<u64> {
     let bytes = piece.len() as u64;
-    match bucket.create(&name(id, at), piece).await {
+    match Step::PutPiece.across(bucket.create(&name(id, at), piece)).await {
         Err(bucket::Error::Taken(taken)) => {
             // Ours, if only the answer to it was lost.
             if bucket.look(&taken).await?.bytes == bytes {
@@ -99,10 +99,10 @@ pub async fn join(bucket: &Bucket, id: &str, source: &str) -> Result<Received> {
             writer.write(block).await?;
         }
     }
-    let Written { bytes, sha256 } = writer.finish().await?;
+    let Written { bytes, sha256 } = Step::JoinPieces.across(writer.finish()).await?;
     Ok(Received { path: source.into(), bytes, sha256 })
 }
 
 pub async fn remove(bucket: &Bucket, id: &str) -> Result<()> {
-    Ok(bucket.remove_all(&folder(id)).await?)
+    Ok(Step::RemovePieces.across(bucket.remove_all(&folder(id))).await?)
 }

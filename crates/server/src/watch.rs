@@ -6,6 +6,7 @@
 use crate::app::App;
 use crate::ingest::Wish;
 use crate::problem::{Error, Result};
+use files::Step;
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RenameMode};
 use notify::{RecursiveMode, Watcher};
 use sha2::{Digest, Sha256};
@@ -138,7 +139,7 @@ async fn take(app: &App, path: &Path) -> Result<()> {
         tracing::info!(video.id = %video, "took {name} out of the watched folder as video {video}");
     }
     match identity(path) {
-        Ok(found) if found == id => std::fs::remove_file(path).map_err(disk),
+        Ok(found) if found == id => Step::TakeWatched.around(|| std::fs::remove_file(path)).map_err(disk),
         _ => Ok(()), // Another came in its place.
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use files::bucket::{self, Told};
-use files::{Bucket, Files};
+use files::{Bucket, Files, Step};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use media::manifest::Artifact;
 use rules::ExecutionId;
@@ -169,7 +169,8 @@ async fn send(bucket: &Bucket, context: &Context, made: &Path, folder: &str) -> 
     let listed = listed.await.map_err(|error| disk("reading", made, &error))?;
     let one = |path: String| async move {
         let (from, name, moved) = (made.join(&path), format!("{folder}/{path}"), || context.progress.beat());
-        ask(context, bucket.send(&from, &name, Told::default(), &moved)).await.map(drop)
+        let sending = bucket.send(&from, &name, Told::default(), &moved);
+        ask(context, Step::HandOverObject.across(sending)).await.map(drop)
     };
     stream::iter(listed).map(one).buffer_unordered(SIDE_BY_SIDE).try_collect().await
 }
@@ -216,7 +217,7 @@ fn silent(patience: Duration) -> Failed {
 async fn move_to(files: Files, execution: ExecutionId, made: PathBuf) -> Result<(), Failed> {
     let kept = shared::blocking({
         let made = made.clone();
-        move || files.keep(execution, &made)
+        move || Step::HandOver.around(|| files.keep(execution, &made))
     });
     kept.await.map_err(|error| disk("keeping", &made, &error))
 }

@@ -3,6 +3,7 @@
 
 mod at_a_server;
 mod by_itself;
+mod of_files;
 
 use crate::support::{Engine, Program, World, until};
 use std::path::Path;
@@ -268,7 +269,7 @@ mod later {
 }
 
 /// Steps of `vodmill transcode` alone: `resume/steps.rs` kills them.
-const BY_TRANSCODE: &[&str] = &["create_video"];
+const BY_TRANSCODE: &[&str] = &["create_video", "show", "clear_shown", "clear_parts"];
 
 /// What no program does, only tests of the store.
 const BY_NOBODY: &[&str] = &["issue_key", "log"];
@@ -280,6 +281,10 @@ fn every_durable_step_is_killed() {
     for step in Step::ALL {
         let name = step.name();
         assert!(lists.iter().any(|list| list.contains(&name.as_str())), "{name} is killed by no test");
+    }
+    for name in files::Step::ALL.iter().map(|step| step.name()) {
+        let is_killed = of_files::is_killed(&name) || BY_TRANSCODE.contains(&name.as_str());
+        assert!(is_killed, "{name} is killed by no test");
     }
 }
 
@@ -298,4 +303,62 @@ fn every_durable_step_has_a_name_of_its_own() {
     }
     let begun = text.matches(".write(Step::").count() + text.matches(", Step::").count();
     assert_eq!(begun, Step::ALL.len(), "each write begins with a step");
+}
+
+/// The same for changes of files; and none is made without a name.
+#[test]
+fn every_change_of_files_has_a_name_of_its_own() {
+    // Of files that are nobody's but one execution's or one process's, and of those that are on their way.
+    const OTHERS: &[&str] = &[
+        "worker/src/transcode/encode.rs",
+        "worker/src/transcode/package.rs",
+        "worker/src/transcode/thumbnails.rs",
+        "worker/src/context.rs",
+        "worker/src/workshop.rs",
+        "cli/src/command/transcode/space.rs",
+    ];
+    const CHANGES: &[&str] = &[
+        "fs::rename(",
+        "hard_link(",
+        "remove_file(",
+        "remove_dir_all(",
+        "files::replace(",
+        "files::first(",
+        "files::link(",
+        "files::place(",
+        ".keep(execution",
+        "remove_all_but(&kept",
+        "bucket.put(",
+        "bucket.create(",
+        "bucket.send",
+        "bucket.seal(",
+        "bucket.remove",
+        "writer.finish(",
+        "give_up_unfinished(",
+    ];
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut text, mut folders) =
+        (String::new(), ["cli", "server", "worker"].map(|it| crates.join(it).join("src")).to_vec());
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
+            let is_other = OTHERS.iter().any(|other| path.ends_with(other));
+            match path.is_dir() {
+                true => folders.push(path),
+                false if is_other => {}
+                false => text += std::fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap(),
+            }
+        }
+    }
+    for step in files::Step::ALL {
+        let places = text.matches(&format!("Step::{step:?}.")).count()
+            + text.matches(&format!("Step::{step:?},")).count();
+        assert_eq!(places, 1, "files::Step::{step:?} must be one change, in one place");
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let is_change = CHANGES.iter().any(|change| line.contains(change)) && !line.contains("partial");
+        let near = &lines[at.saturating_sub(2)..lines.len().min(at + 4)];
+        let is_named = near.iter().any(|line| line.contains("Step::") || line.contains("step.around("));
+        assert!(!is_change || is_named, "a change without a step: {line}");
+    }
 }

@@ -4,7 +4,7 @@ mod auth;
 mod clips;
 mod contract;
 mod early;
-mod elsewhere;
+pub mod elsewhere;
 mod encoders;
 mod fleet;
 mod home;

@@ -1,6 +1,6 @@
 //! Everything in a bucket: servers without a disk in common, workers that reach it themselves, and a storage that fails.
 
-mod bucket;
+pub mod bucket;
 mod direct;
 mod faults;
 mod harm;

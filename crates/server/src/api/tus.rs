@@ -16,9 +16,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use axum::middleware::{self, Next};
 use axum::routing::{options, post};
 use base64::Engine;
+use files::Step;
 use futures_util::StreamExt;
 use rules::Millis;
 use serde_json::{Map, Value};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 use store::upload::Upload;
@@ -198,11 +200,10 @@ fn lock(app: &App, upload: &Upload) -> Result<Option<std::fs::File>> {
     if upload.video.is_some() || app.data.bucket().is_some() {
         return Ok(None);
     }
-    let disk = |error: std::io::Error| Error::disk("opening the upload", &error);
-    let file = std::fs::File::open(found(app, upload)).map_err(disk)?;
+    let file = std::fs::File::open(found(app, upload)).map_err(|error| unreadable(&error))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
-        Err(std::fs::TryLockError::Error(error)) => Err(disk(error)),
+        Err(std::fs::TryLockError::Error(error)) => Err(unreadable(&error)),
         Err(std::fs::TryLockError::WouldBlock) => Err(Error::Protocol {
             status: StatusCode::LOCKED,
             code: "upload_busy",
@@ -236,7 +237,7 @@ async fn write(app: &App, id: &str, from: u64, length: u64, body: Body) -> Resul
         }
     }
     file.flush().await.map_err(disk)?;
-    file.sync_data().await.map_err(disk)?;
+    Step::GrowUpload.across(file.sync_data()).await.map_err(disk)?;
     broken.map_or(Ok(at), Err)
 }
 
@@ -257,7 +258,7 @@ async fn finish(app: &App, upload: &Upload) -> Result<rules::VideoId> {
     // What is left behind here is removed when the upload is forgotten.
     let _ = match app.data.bucket() {
         Some(bucket) => pieces::remove(bucket, &upload.id).await.is_ok(),
-        None => tokio::fs::remove_file(place(app, &upload.id)).await.is_ok(),
+        None => remove(app, &upload.id).await.is_ok(),
     };
     Ok(rules::VideoId(uploaded.id))
 }
@@ -272,12 +273,22 @@ pub(crate) async fn terminate(
     Path(id): Path<String>,
 ) -> Result<StatusCode> {
     find(&app, &id).await?;
-    if let Some(bucket) = app.data.bucket() {
-        pieces::remove(bucket, &id).await?;
+    // The file first: nobody would ever find it without its row.
+    match app.data.bucket() {
+        Some(bucket) => pieces::remove(bucket, &id).await?,
+        None => match remove(&app, &id).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::disk("removing the upload", &error));
+            }
+            _ => {}
+        },
     }
     app.store.forget_upload(&id).await?;
-    let _ = tokio::fs::remove_file(place(&app, &id)).await;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn remove(app: &App, id: &str) -> std::io::Result<()> {
+    Step::EndUpload.across(tokio::fs::remove_file(place(app, id))).await
 }
 
 async fn find(app: &App, id: &str) -> Result<Upload> {
@@ -303,7 +314,15 @@ async fn offset(app: &App, upload: &Upload) -> Result<u64> {
         return pieces::offset(bucket, &upload.id).await;
     }
     let found = tokio::fs::metadata(found(app, upload)).await;
-    Ok(found.map_err(|error| Error::disk("looking at the upload", &error))?.len())
+    Ok(found.map_err(|error| unreadable(&error))?.len())
+}
+
+/// One without its file is being given up, or was when the server died.
+fn unreadable(error: &std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::NotFound("upload"),
+        _ => Error::disk("opening the upload", error),
+    }
 }
 
 /// Where the file lies: an older server that was stopped while it made a video of it may have moved it already.

@@ -1,10 +1,10 @@
 //! The same in a bucket.
 
-use super::{SAFE_AGE, is_past, named, parse};
+use super::{is_past, named, parse, safe_age};
 use crate::app::App;
 use crate::problem::Error;
-use files::Bucket;
 use files::bucket::Found;
+use files::{Bucket, Step};
 use rules::VideoId;
 
 /// What an execution made is needed while it runs, and once it has committed, until its job is over and cannot be retried.
@@ -12,7 +12,7 @@ pub async fn parts(app: &App, bucket: &Bucket) -> Result<(), Error> {
     for name in bucket.folders("parts").await? {
         let Some(execution) = parse(&name) else { continue };
         if !app.store.needs_files(execution).await? {
-            bucket.remove_all(&format!("parts/{name}")).await?;
+            Step::ClearExecutionObjects.across(bucket.remove_all(&format!("parts/{name}"))).await?;
         }
     }
     Ok(())
@@ -20,10 +20,10 @@ pub async fn parts(app: &App, bucket: &Bucket) -> Result<(), Error> {
 
 /// What is left by those who were killed, wherever in the bucket.
 pub async fn sweep(app: &App, bucket: &Bucket) -> Result<(), Error> {
-    bucket.give_up_unfinished(SAFE_AGE).await?;
+    Step::GiveUp.across(bucket.give_up_unfinished(safe_age())).await?;
     for source in bucket.list("sources").await? {
         if is_old(&source) && !app.store.is_source(&source.name).await? {
-            bucket.remove(&source.name).await?;
+            Step::ClearObject.across(bucket.remove(&source.name)).await?;
         }
     }
     for name in bucket.folders("videos").await? {
@@ -42,7 +42,7 @@ async fn generations(app: &App, bucket: &Bucket, video: VideoId) -> Result<(), E
         // Somebody may have begun the job anew in the meantime.
         if is_left && !app.store.may_be_published(video).await? {
             tracing::info!(video.id = %video, "removing {folder}, which was never published");
-            bucket.remove_all(&folder).await?;
+            Step::ClearGenerationObjects.across(bucket.remove_all(&folder)).await?;
         }
     }
     Ok(())

@@ -10,9 +10,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
+use files::Step;
 use flate2::read::GzDecoder;
 use futures_util::TryStreamExt;
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -56,7 +58,7 @@ pub(crate) async fn unpack(
             let name = format!("parts/{}/{}", proof.execution(), output.path);
             (incoming.join(&output.path), name, None)
         };
-        bucket.send_all(outputs.iter().map(kept).collect(), None).await?;
+        Step::SendArchive.across(bucket.send_all(outputs.iter().map(kept).collect(), None)).await?;
         let _ = files::remove(&incoming);
     }
     Ok((StatusCode::CREATED, Json(outputs)))
@@ -66,7 +68,7 @@ pub(crate) async fn unpack(
 /// archive was.
 fn extract(archive: impl Read, to: &Path, limit: u64) -> Result<Vec<Output>> {
     let mut archive = Archive::new(GzDecoder::new(archive));
-    let (mut outputs, mut left) = (Vec::<Output>::new(), limit);
+    let (mut outputs, mut names, mut left) = (Vec::<Output>::new(), HashSet::new(), limit);
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
         let path = entry.path().ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_default();
@@ -82,6 +84,9 @@ fn extract(archive: impl Read, to: &Path, limit: u64) -> Result<Vec<Output>> {
         if outputs.len() >= MOST_FILES || entry.size() > left {
             return Err(Error::TooLarge("the archive unpacks to more than the server takes".into()));
         }
+        if !names.insert(path.clone()) {
+            return Err(refused(format!("{path} comes twice")));
+        }
         let output = write(&mut entry, path, to)?;
         left -= output.bytes;
         outputs.push(output);
@@ -93,10 +98,8 @@ fn write(entry: &mut Entry<'_, impl Read>, path: String, to: &Path) -> Result<Ou
     let disk = |error: std::io::Error| Error::disk("unpacking the archive", &error);
     let place = to.join(&path);
     std::fs::create_dir_all(place.parent().unwrap_or(to)).map_err(disk)?;
-    let mut file = File::create_new(&place).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => refused(format!("{path} comes twice")),
-        _ => disk(error),
-    })?;
+    // It may be there from a time when the server died before it could answer.
+    let mut file = File::create(&place).map_err(disk)?;
     let (mut digest, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 64 << 10]);
     loop {
         let read = entry.read(&mut block).map_err(broken)?;

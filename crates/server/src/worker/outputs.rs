@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::put;
 use files::bucket::Told;
-use files::{Bucket, Place as Kept};
+use files::{Bucket, Place as Kept, Step};
 use futures_util::StreamExt;
 use rules::ExecutionId;
 use sha2::{Digest, Sha256};
@@ -204,13 +204,13 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
         ));
     }
     if let Some((bucket, name)) = &place.bucket {
-        bucket.send(&place.partial, name, Told::default(), &|| {}).await?;
+        Step::SendOutput.across(bucket.send(&place.partial, name, Told::default(), &|| {})).await?;
         return tokio::fs::remove_file(&place.partial).await.map_err(disk);
     }
     if let Some(folder) = place.whole.parent() {
         tokio::fs::create_dir_all(folder).await.map_err(disk)?;
     }
-    tokio::fs::rename(&place.partial, &place.whole).await.map_err(disk)
+    Step::TakeOutput.across(tokio::fs::rename(&place.partial, &place.whole)).await.map_err(disk)
 }
 
 pub(super) async fn hash(path: &Path) -> std::io::Result<String> {

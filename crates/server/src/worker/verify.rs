@@ -4,7 +4,7 @@ use super::outputs::hash;
 use crate::app::App;
 use crate::data::is_tame;
 use crate::problem::{Error, Result};
-use files::Bucket;
+use files::{Bucket, Step};
 use rules::ExecutionId;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -30,21 +30,23 @@ pub async fn keep(app: &App, said: &CompleteRequest) -> Result<()> {
     let _ = tokio::fs::remove_dir_all(incoming.join(".partial")).await;
     check_files(&incoming, &said.outputs).await?;
     let parts = app.data.parts();
-    let moved = tokio::task::spawn_blocking(move || parts.keep(execution, &incoming)).await;
+    let keep = move || Step::KeepOutputs.around(|| parts.keep(execution, &incoming));
+    let moved = tokio::task::spawn_blocking(keep).await;
     let moved = moved.map_err(|error| Error::Internal(error.to_string()))?;
     moved.map_err(|error| Error::disk("keeping what the worker made", &error))
 }
 
 pub async fn discard(app: &App, execution: ExecutionId) {
     for folder in [app.data.incoming(execution), app.data.parts().folder(&execution.to_string())] {
-        if let Err(error) = files::remove(&folder) {
+        if let Err(error) = Step::Discard.around(|| files::remove(&folder)) {
             tracing::warn!(job.id = %execution.task.job(), task.id = %execution.task, execution.id = %execution, "cannot remove {}: {error}; the janitor will", folder.display());
         }
     }
     let Some(bucket) = app.data.bucket().cloned() else { return };
     // Nobody needs to wait for it.
     tokio::spawn(async move {
-        if let Err(error) = bucket.remove_all(&format!("parts/{execution}")).await {
+        let folder = format!("parts/{execution}");
+        if let Err(error) = Step::DiscardObjects.across(bucket.remove_all(&folder)).await {
             tracing::warn!(execution.id = %execution, "cannot remove what {execution} made: {error}; the janitor will");
         }
     });

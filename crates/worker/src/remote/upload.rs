@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use files::Step;
 use futures_util::TryStreamExt;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use reqwest::{Body, Method, RequestBuilder, Response};
@@ -115,8 +116,9 @@ impl Upload<'_> {
             request = request.header(name, value);
         }
         let sending = request.body(self.body(file, output.bytes, moved.clone())).send();
+        let sending = async { judge(sending.await).map(drop) };
         let answer = tokio::select! {
-            answer = sending => judge(answer).map(drop),
+            answer = Step::SendDirect.across(sending) => answer,
             () = moved.none_for(self.silence()) => Err(Fault::away("nothing moves")),
         };
         Ok(answer)

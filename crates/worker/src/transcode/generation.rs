@@ -11,7 +11,7 @@ use crate::Context;
 use crate::depot::{self, Depot, Fetch, ask};
 use crate::handler::Failed;
 use files::bucket::{self, Told};
-use files::{Bucket, Files};
+use files::{Bucket, Files, Step};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use media::kind;
 use media::manifest::Artifact;
@@ -66,7 +66,8 @@ impl Work<'_> {
         let told = Told { content_type: Some(kind::of(&file.path)), cache: Some(FOREVER) };
         let (from, name) = (tree.join(&file.path), format!("{to}/{}", file.path));
         let moved = || self.context.progress.beat();
-        let sent = ask(self.context, bucket.send(&from, &name, told, &moved)).await?;
+        let sending = bucket.send(&from, &name, told, &moved);
+        let sent = ask(self.context, Step::SendGeneration.across(sending)).await?;
         if sent.sha256 == file.sha256 {
             Ok(())
         } else {
@@ -169,7 +170,8 @@ async fn add(bucket: &Bucket, execution: &str, file: &Artifact, folder: &str) ->
     let reading = bucket.read(&format!("parts/{execution}/{}", file.path), None).await?;
     let blocks: Vec<bytes::Bytes> = reading.stream.try_collect().await?;
     let told = Told { content_type: Some(kind::of(&file.path)), cache: Some(FOREVER) };
-    bucket.put(&format!("{folder}/{}", file.path), blocks.concat().into(), told).await
+    let name = format!("{folder}/{}", file.path);
+    Step::AddIndex.across(bucket.put(&name, blocks.concat().into(), told)).await
 }
 
 /// Moves the folder as a whole. One that is there already is the same: put there by an execution that died before its
@@ -178,7 +180,7 @@ fn place(from: &Path, to: &Path, files: &[Artifact]) -> Result<(), Failed> {
     if is_complete(to, files) {
         return Ok(());
     }
-    files::place(from, to).map_err(|error| disk("publishing", to, &error))
+    Step::PlaceGeneration.around(|| files::place(from, to)).map_err(|error| disk("publishing", to, &error))
 }
 
 fn is_complete(folder: &Path, files: &[Artifact]) -> bool {

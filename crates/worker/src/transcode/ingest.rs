@@ -8,6 +8,7 @@ use super::{Work, outcome};
 use crate::depot::{Depot, ask};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::pace::Pace;
+use files::Step;
 use files::bucket::{self, Bucket, Written};
 use media::manifest::Artifact;
 use outbound::Reach;
@@ -62,7 +63,10 @@ async fn arrive(work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
     }
     if !to.exists() {
         let (fetched, to) = (bring(work, fetch).await?, to.clone());
-        let placed = move || files::first(&fetched, &to).map_err(|error| disk("keeping", &to, &error));
+        let placed = move || {
+            let placed = Step::Arrive.around(|| files::first(&fetched, &to));
+            placed.map_err(|error| disk("keeping", &to, &error))
+        };
         work.blocking(placed).await?;
     }
     work.blocking(move || read_through(&to)).await
@@ -73,7 +77,7 @@ async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Ar
     if !ask(work.context, bucket.has(&fetch.to)).await? {
         let fetched = bring(work, fetch).await?;
         let placing = async {
-            match bucket.send_new(&fetched, &fetch.to, &moved).await {
+            match Step::ArriveObject.across(bucket.send_new(&fetched, &fetch.to, &moved)).await {
                 Ok(_) | Err(bucket::Error::Taken(_)) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -81,7 +85,7 @@ async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Ar
         ask(work.context, placing).await?;
     }
     // What is told of it now must be true of it for ever.
-    ask(work.context, bucket.seal(&fetch.to)).await?;
+    ask(work.context, Step::Seal.across(bucket.seal(&fetch.to))).await?;
     let Written { bytes, sha256 } = ask(work.context, bucket.measure(&fetch.to, &moved)).await?;
     Ok(Artifact { path: fetch.to.rsplit('/').next().unwrap_or_default().into(), bytes, sha256 })
 }

@@ -8,7 +8,7 @@
 
 use crate::settings::{Settings, Usage};
 use anyhow::Context;
-use files::Files;
+use files::{Files, Step};
 use media::manifest::Artifact;
 use media::settings::Settings as Chosen;
 use rules::{JobId, Priority, VideoId};
@@ -170,7 +170,7 @@ impl Folder {
         let executions = store.executions_of_job(job).await?;
         let committed = executions.iter().filter(|execution| execution.committed_at.is_some());
         let kept: Vec<String> = committed.map(|execution| execution.id.to_string()).collect();
-        self.parts().remove_all_but(&kept)?;
+        Step::ClearParts.around(|| self.parts().remove_all_but(&kept))?;
         Ok(())
     }
 
@@ -178,8 +178,13 @@ impl Folder {
     /// finishes it.
     pub fn show(&self, published: &Published) -> anyhow::Result<()> {
         for index in &published.packaged.indexes {
-            files::replace(&self.root.join(&index.name), index.text.as_bytes())?;
+            let path = self.root.join(&index.name);
+            Step::Show.around(|| files::replace(&path, index.text.as_bytes()))?;
         }
+        Step::ClearShown.around(|| self.clear(published)).map_err(anyhow::Error::from)
+    }
+
+    fn clear(&self, published: &Published) -> std::io::Result<()> {
         let is_shown = |name: &str| published.packaged.indexes.iter().any(|index| index.name == name);
         // It would lead into what is removed now.
         if !is_shown(DASH) {

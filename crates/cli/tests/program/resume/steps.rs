@@ -5,8 +5,22 @@ use crate::support::said;
 use std::os::unix::process::ExitStatusExt;
 
 /// Steps that are killed here; `failpoints.rs` kills the others.
-const STEPS: [&str; 9] =
-    ["migrate", "create_video", "submit", "register", "claim", "progress", "commit", "settle", "heartbeat"];
+const STEPS: [&str; 14] = [
+    "migrate",
+    "create_video",
+    "submit",
+    "register",
+    "claim",
+    "progress",
+    "commit",
+    "settle",
+    "heartbeat",
+    "hand_over",
+    "place_generation",
+    "show",
+    "clear_shown",
+    "clear_parts",
+];
 
 /// One chunk: seven tasks, with the sound and the small pictures.
 const LENGTH: Length = Length(5);

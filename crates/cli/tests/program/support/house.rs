@@ -92,6 +92,11 @@ impl House {
         self.process.take().unwrap().kill();
     }
 
+    /// Starts a server that dies by itself, perhaps before it listens.
+    pub fn starts_and_dies(&mut self) {
+        assert_eq!(self.serve().start_logged(&self.log()).ends(), None, "killed");
+    }
+
     /// Waits until the server has died by itself.
     #[allow(dead_code)]
     pub fn dies(&mut self) {
