@@ -14,7 +14,7 @@ mod writer;
 
 pub use error::{BadAddress, Error};
 pub use sign::{Digests, Signed};
-pub use writer::{Writer, Written};
+pub use writer::{Finishing, Writer, Written};
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -97,7 +97,12 @@ impl Bucket {
     /// `s3://bucket/prefix`, `gs://…` or `az://…`; how to get there and as whom, the usual variables say (`AWS_…`,
     /// `GOOGLE_…`, `AZURE_…`).
     pub fn open(url: &str) -> Result<Self, BadAddress> {
-        open::open(url)
+        open::open(url, &[])
+    }
+
+    /// As [`Bucket::open`], with variables that count before those of this process.
+    pub fn open_with(url: &str, variables: &[(&str, &str)]) -> Result<Self, BadAddress> {
+        open::open(url, variables)
     }
 
     /// Where it is, for people. Holds no secret.

@@ -77,10 +77,11 @@ pub async fn append<E: std::fmt::Display>(
 /// Of two requests that write at the same place, one is refused.
 async fn put(bucket: &Bucket, id: &str, at: u64, piece: Bytes) -> Result<u64> {
     let bytes = piece.len() as u64;
-    match Step::PutPiece.across(bucket.create(&name(id, at), piece)).await {
+    match Step::PutPiece.across(bucket.create(&name(id, at), piece.clone())).await {
         Err(bucket::Error::Taken(taken)) => {
             // Ours, if only the answer to it was lost.
-            if bucket.look(&taken).await?.bytes == bytes {
+            let found: Vec<Bytes> = bucket.read(&taken, None).await?.stream.try_collect().await?;
+            if found.concat() == piece {
                 return Ok(at + bytes);
             }
             let what = "another request is writing to this upload; look at its offset and go on then";

@@ -5,6 +5,7 @@ mod direct;
 mod faults;
 mod harm;
 mod janitor;
+mod kinds;
 mod line;
 mod mistakes;
 mod outage;

@@ -27,24 +27,36 @@ fn repetitions() -> RetryConfig {
     }
 }
 
-pub(super) fn open(text: &str) -> Result<Bucket, BadAddress> {
+/// The variables of this process count, and these before them.
+pub(super) fn open(text: &str, more: Variables<'_>) -> Result<Bucket, BadAddress> {
     let url = Url::parse(text).ok().filter(|url| url.host_str().is_some() && url.query().is_none());
     // What is no URL of ours may hold a password.
     let url = url.filter(|url| url.username().is_empty() && url.password().is_none());
     let url = url.ok_or_else(|| BadAddress::NotAUrl(text.rsplit('@').next().unwrap_or_default().into()))?;
     match url.scheme() {
-        "s3" => s3(&url),
-        "gs" => gs(&url),
-        "az" => az(&url),
+        "s3" => s3(&url, more),
+        "gs" => gs(&url, more),
+        "az" => az(&url, more),
         _ => Err(BadAddress::NotAUrl(text.into())),
     }
 }
 
-fn s3(url: &Url) -> Result<Bucket, BadAddress> {
+pub(super) type Variables<'a> = &'a [(&'a str, &'a str)];
+
+/// Those that a store knows.
+fn keys<K: std::str::FromStr>(more: Variables<'_>) -> impl Iterator<Item = (K, String)> {
+    more.iter()
+        .filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, (*value).to_owned())))
+}
+
+fn s3(url: &Url, more: Variables<'_>) -> Result<Bucket, BadAddress> {
     let mut builder = AmazonS3Builder::from_env().with_url(url.as_str()).with_http_connector(Lenient);
     builder = builder.with_retry(repetitions());
     for (key, value) in PATIENCE {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
+    }
+    for (key, value) in keys(more) {
+        builder = builder.with_config(key, value);
     }
     // Who names an endpoint without TLS means it.
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
@@ -55,7 +67,7 @@ fn s3(url: &Url) -> Result<Bucket, BadAddress> {
 }
 
 #[cfg(feature = "gcp")]
-fn gs(url: &Url) -> Result<Bucket, BadAddress> {
+fn gs(url: &Url, more: Variables<'_>) -> Result<Bucket, BadAddress> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
     let mut builder =
         GoogleCloudStorageBuilder::from_env().with_url(url.as_str()).with_http_connector(Lenient);
@@ -63,27 +75,37 @@ fn gs(url: &Url) -> Result<Bucket, BadAddress> {
     for (key, value) in PATIENCE {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
+    for (key, value) in keys(more) {
+        builder = builder.with_config(key, value);
+    }
     finish(url, Kind::Gcp, builder.build())
 }
 
 #[cfg(feature = "azure")]
-fn az(url: &Url) -> Result<Bucket, BadAddress> {
+fn az(url: &Url, more: Variables<'_>) -> Result<Bucket, BadAddress> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
     let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str()).with_http_connector(Lenient);
     builder = builder.with_retry(repetitions());
     for (key, value) in PATIENCE {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
+    for (key, value) in keys(more) {
+        builder = builder.with_config(key, value);
+    }
+    let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+    if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+        builder = builder.with_allow_http(true);
+    }
     finish(url, Kind::Azure, builder.build())
 }
 
 #[cfg(not(feature = "gcp"))]
-fn gs(_: &Url) -> Result<Bucket, BadAddress> {
+fn gs(_: &Url, _: Variables<'_>) -> Result<Bucket, BadAddress> {
     Err(BadAddress::NotBuilt("Google Cloud Storage"))
 }
 
 #[cfg(not(feature = "azure"))]
-fn az(_: &Url) -> Result<Bucket, BadAddress> {
+fn az(_: &Url, _: Variables<'_>) -> Result<Bucket, BadAddress> {
     Err(BadAddress::NotBuilt("Azure"))
 }
 
@@ -131,7 +153,7 @@ mod tests {
         for text in
             ["vodmill", "ftp://host/x", "s3:///prefix", "https://ann:secret@host", "s3://bucket/?key=secret"]
         {
-            let said = open(text).unwrap_err().to_string();
+            let said = open(text, &[]).unwrap_err().to_string();
 
             assert!(said.contains("s3://BUCKET/PREFIX"), "{said}");
             assert!(!said.contains("ann:secret"), "{said}");
@@ -151,7 +173,7 @@ mod tests {
 
     #[test]
     fn names_go_below_the_prefix() {
-        let bucket = open("s3://bucket/some/prefix").unwrap();
+        let bucket = open("s3://bucket/some/prefix", &[]).unwrap();
 
         assert_eq!(bucket.place("parts/1-2.3/a.m4s").unwrap().as_ref(), "some/prefix/parts/1-2.3/a.m4s");
         assert!(bucket.place("a//b").is_err() && bucket.place("../b").is_err());

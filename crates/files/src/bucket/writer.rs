@@ -33,8 +33,8 @@ pub struct Writer {
     is_new_only: bool,
 }
 
-/// An object of which every part is there.
-pub(super) struct Finishing {
+/// An object of which every part is there, and that nobody sees yet.
+pub struct Finishing {
     bucket: Bucket,
     name: String,
     parts: Parts,
@@ -117,19 +117,21 @@ impl Writer {
         put.map(|_| written).map_err(|error| Error::of(&self.name, error))
     }
 
-    /// All of it is there, and if its name must be free, it was.
-    pub(super) async fn looked(mut self) -> Result<Finishing> {
+    /// All of it is there, and if its name must be free, it was after that: where parts cannot be given up (Azure), whoever
+    /// finishes under the same name drops those that were there before.
+    pub async fn looked(mut self) -> Result<Finishing> {
         let (written, last) = (self.written(), self.buffer.split().freeze());
         if !last.is_empty() || self.parts.is_none() {
             self.send(last).await?;
         }
+        let Some(parts) = &mut self.parts else { return Err(Error::NotFound(self.name)) };
+        let list = parts.all().await?;
         if self.is_new_only && self.bucket.has(&self.name).await? {
             let taken = Error::Taken(self.name.clone());
             self.abandon().await;
             return Err(taken);
         }
-        let Some(mut parts) = self.parts.take() else { return Err(Error::NotFound(self.name)) };
-        let list = parts.all().await?;
+        let Some(parts) = self.parts.take() else { return Err(Error::NotFound(self.name)) };
         Ok(Finishing { bucket: self.bucket, name: self.name, parts, list, written })
     }
 
@@ -148,6 +150,7 @@ impl Writer {
 }
 
 impl Finishing {
+    /// Makes it seen, as a whole.
     pub async fn complete(self) -> Result<Written> {
         let Finishing { bucket, name, parts, list, written } = self;
         let completed = bucket.0.multipart.complete_multipart(&bucket.place(&name)?, &parts.id, list).await;

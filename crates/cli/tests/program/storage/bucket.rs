@@ -75,11 +75,16 @@ impl Bucket {
     }
 
     fn script(&self, what: &str) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/s3");
-        let output = Command::new(script).arg(what).arg(self.folder.path()).output().unwrap();
-        assert!(output.status.success(), "scripts/s3 {what}: {}", said(&output));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        script(&[what, self.folder.path().to_str().unwrap()])
     }
+}
+
+/// `scripts/storage` with these arguments; what it says.
+pub fn script(args: &[&str]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/storage");
+    let output = Command::new(script).args(args).output().unwrap();
+    assert!(output.status.success(), "scripts/storage {args:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 impl Drop for Bucket {
