@@ -9,11 +9,16 @@ cd "$(dirname "$0")/.."
 postgres=${VODMILL_TEST_POSTGRES_URL:?run it with scripts/with-services, or: make bench-wake}
 redis=${VODMILL_TEST_REDIS_URL:?run it with scripts/with-services, or: make bench-wake}
 
+# One that may be filled up.
+spare=$(mktemp -d "${TMPDIR:-/tmp}/spare.XXXXXX")
+trap 'scripts/redis stop "$spare" KILL; rm -rf "$spare"' EXIT
+scripts/redis start "$spare"
+
 printf '# Waking up\n\n'
 machine "${TMPDIR:-/tmp}" "$postgres"
 printf '| Redis | %s |\n' "$(redis-server --version | sed 's/.*v=\([^ ]*\).*/\1/')"
 # shellcheck disable=SC2016
 printf '\n```text\n$ vodmill bench wake %s\n' "$*"
-vodmill bench wake --database-url "$postgres" --redis-url "$redis" "$@"
+vodmill bench wake --database-url "$postgres" --redis-url "$redis" --spare-redis-url "$(scripts/redis url "$spare")" "$@"
 # shellcheck disable=SC2016
 printf '```\n'

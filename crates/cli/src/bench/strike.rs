@@ -1,8 +1,9 @@
-//! A line to Redis that can be struck: what a bench does to it is nothing to others who use the same Redis.
+//! A line to Redis that can be struck: what a bench does to it is nothing to others who use the same Redis. Only to be full
+//! is done to Redis itself.
 
 use crate::settings::Usage;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,18 +16,21 @@ pub enum Blow {
     Slow,
     /// Connections stay, and nothing passes.
     CutOff,
+    /// It answers, and refuses what would take memory.
+    Full,
 }
 
 const SLOWNESS: Duration = Duration::from_millis(200);
 
 impl Blow {
-    pub const ALL: [Blow; 3] = [Blow::Stopped, Blow::Slow, Blow::CutOff];
+    pub const ALL: [Blow; 4] = [Blow::Stopped, Blow::Slow, Blow::CutOff, Blow::Full];
 
     pub fn key(self) -> &'static str {
         match self {
             Blow::Stopped => "stopped",
             Blow::Slow => "slow",
             Blow::CutOff => "cut_off",
+            Blow::Full => "full",
         }
     }
 
@@ -35,12 +39,14 @@ impl Blow {
             Blow::Stopped => "Redis stopped",
             Blow::Slow => "Redis slow",
             Blow::CutOff => "Redis cut off",
+            Blow::Full => "Redis full",
         }
     }
 }
 
 pub struct Line {
     url: String,
+    address: String,
     blow: watch::Sender<Option<Blow>>,
     /// Until dropped.
     _carriers: JoinSet<()>,
@@ -50,26 +56,50 @@ impl Line {
     /// In good order at first.
     pub async fn to(redis: &str) -> anyhow::Result<Self> {
         let (before, address, after) = parts(redis)?;
-        let (address, listener) = (address.to_owned(), TcpListener::bind("127.0.0.1:0").await?);
+        let (far, listener) = (address.to_owned(), TcpListener::bind("127.0.0.1:0").await?);
         let url = format!("{before}{}{after}", listener.local_addr()?);
         let (blow, seen) = watch::channel(None);
         let mut carriers = JoinSet::new();
         carriers.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                connections.spawn(carry(near, address.clone(), seen.clone()));
+                connections.spawn(carry(near, far.clone(), seen.clone()));
             }
         });
-        Ok(Line { url, blow, _carriers: carriers })
+        Ok(Line { url, address: address.to_owned(), blow, _carriers: carriers })
     }
 
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    pub fn strike(&self, blow: Blow) {
+    pub async fn strike(&self, blow: Blow) -> anyhow::Result<()> {
+        if blow == Blow::Full {
+            tell(&self.address, "maxmemory-policy noeviction").await?;
+            tell(&self.address, "maxmemory 1").await?;
+        }
         self.blow.send_replace(Some(blow));
+        Ok(())
     }
+
+    /// In good order again.
+    pub async fn heal(&self) -> anyhow::Result<()> {
+        if *self.blow.borrow() == Some(Blow::Full) {
+            tell(&self.address, "maxmemory 0").await?;
+        }
+        self.blow.send_replace(None);
+        Ok(())
+    }
+}
+
+/// Changes a setting of a Redis that asks for no password.
+async fn tell(address: &str, setting: &str) -> anyhow::Result<()> {
+    let mut redis = BufReader::new(TcpStream::connect(address).await?);
+    redis.write_all(format!("CONFIG SET {setting}\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    redis.read_line(&mut answer).await?;
+    anyhow::ensure!(answer.starts_with("+OK"), "CONFIG SET {setting}: {}", answer.trim());
+    Ok(())
 }
 
 /// `redis://user:password@host:port/0` as what is before the address, the address, and what is after it.
@@ -118,7 +148,7 @@ async fn pour(
             Some(Blow::CutOff) => {
                 let _ = blow.wait_for(|blow| *blow != Some(Blow::CutOff)).await;
             }
-            Some(Blow::Stopped) | None => {}
+            Some(Blow::Stopped | Blow::Full) | None => {}
         }
         to.write_all(&block[..read]).await?;
     }

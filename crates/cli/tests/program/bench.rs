@@ -53,9 +53,10 @@ fn every_measure_of_the_queue_runs_and_leaves_nothing_behind() {
 #[test]
 fn every_way_to_tell_of_work_is_measured() {
     let service = |name: &str| std::env::var(name).expect("servers to test with: scripts/with-services");
+    let spare = crate::redis::room::Redis::start();
     let output = Command::new(env!("CARGO_BIN_EXE_vodmill"))
         .args(["bench", "wake", "--samples", "3", "--workers", "4", "--processes", "2", "--jobs", "20"])
-        .args(["--singles", "3", "--json"])
+        .args(["--singles", "3", "--json", "--spare-redis-url", &spare.run("url", &[])])
         .env("VODMILL_DATABASE_URL", service("VODMILL_TEST_POSTGRES_URL"))
         .env("VODMILL_REDIS_URL", service("VODMILL_TEST_REDIS_URL"))
         .output()
@@ -71,10 +72,13 @@ fn every_way_to_tell_of_work_is_measured() {
         "struck_redis_stopped_p50",
         "struck_redis_cut_off_p99",
         "struck_hybrid_slow_p99",
+        "struck_redis_full_p50",
+        "struck_hybrid_full_p99",
         "backlog_redis",
         "fleet_notify_p50",
         "looks_redis",
     ] {
         assert!(figures[key]["value"].as_f64().is_some_and(|value| value > 0.0), "{key}: {figures:?}");
     }
+    assert_eq!(spare.ask(&["CONFIG", "GET", "maxmemory"]), "maxmemory\n0", "left as it was found");
 }

@@ -4,5 +4,5 @@
 mod faults;
 mod lead;
 mod line;
-mod room;
+pub mod room;
 mod start;
