@@ -30,6 +30,12 @@ crate::words::words!("failure kind", Kind {
 });
 
 impl Kind {
+    /// What a word in a database means. One that a later version wrote is read as what promises least: the task may be tried
+    /// again while attempts are left, and nothing is taken for a commit, for an end or for spared.
+    pub fn read(word: &str) -> Kind {
+        word.parse().unwrap_or(Kind::Transient)
+    }
+
     /// Whether an execution that ended so uses up one of the task's attempts.
     pub const fn counts(self) -> bool {
         match self {
@@ -45,5 +51,16 @@ impl Kind {
             Kind::StorageAway if spared >= MOST_SPARED => Kind::Transient,
             kind => kind,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_a_later_version_is_worth_another_try() {
+        assert_eq!(Kind::read("quota_gone"), Kind::Transient);
+        assert!(Kind::ALL.iter().all(|kind| Kind::read(kind.as_str()) == *kind));
     }
 }

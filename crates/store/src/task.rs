@@ -319,7 +319,7 @@ fn state(row: &TaskRow, execution: Option<&ExecutionRow>) -> Result<State> {
             State::Done { token: Token(execution.token), execution: execution.status.parse()? }
         }
         (Name::Running | Name::Done, None) => return Err(missing_execution(row)),
-        (Name::Error, _) => error(row)?,
+        (Name::Error, _) => error(row),
     })
 }
 
@@ -332,15 +332,15 @@ fn missing_execution(row: &TaskRow) -> crate::Error {
     })
 }
 
-fn error(row: &TaskRow) -> Result<State> {
-    let failure = row.failure.as_deref().unwrap_or("transient").parse()?;
+fn error(row: &TaskRow) -> State {
+    let failure = rules::failure::Kind::read(row.failure.as_deref().unwrap_or_default());
     let has_attempts = row.attempts < row.max_attempts && failure != rules::failure::Kind::Permanent;
     let next = match row.due_at {
         None => Next::Final,
         Some(at) if has_attempts => Next::RetryAt(Millis(at)),
         Some(_) => Next::Unjudged,
     };
-    Ok(State::Error { failure, next })
+    State::Error { failure, next }
 }
 
 impl ExecutionRow {

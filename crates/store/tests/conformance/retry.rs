@@ -19,6 +19,7 @@ on_both_engines![
     draining_uses_no_attempt,
     a_storage_that_is_away_uses_no_attempt_and_is_waited_for,
     a_task_is_not_spared_for_ever,
+    a_failure_that_a_later_version_named_is_tried_again,
     a_job_goes_on_without_an_optional_stage,
     an_optional_stage_keeps_what_it_has_done,
     a_failed_job_takes_its_other_tasks_back,
@@ -205,6 +206,22 @@ fn with_captions() -> rules::spec::Spec {
         { "name": "package", "kind": "noop", "needs": ["captions"] },
     ]);
     spec(stages, json!({}))
+}
+
+/// In a rolling upgrade, when the newer server has written it and this one goes on.
+async fn a_failure_that_a_later_version_named_is_tried_again(world: &World) {
+    let (worker, job) = failed_once(world, simple(), Kind::StorageAway).await;
+    world.execute("UPDATE task SET failure = 'quota_gone'").await.unwrap();
+    world.execute("UPDATE execution SET failure = 'quota_gone'").await.unwrap();
+    assert_eq!(world.tasks(job).await[0].failure.as_deref(), Some("quota_gone"), "shown as it is");
+
+    world.turn(400_000);
+    world.orchestrate().await;
+
+    let task = world.claim(worker).await;
+    assert_eq!((task.attempt, world.commit(&task).await), (1, Answer::Accepted));
+    world.orchestrate().await;
+    assert!(world.is(job, State::Completed).await);
 }
 
 async fn a_job_goes_on_without_an_optional_stage(world: &World) {

@@ -157,6 +157,21 @@ pub async fn what_the_server_does_not_take_is_rejected() {
     }
 }
 
+pub async fn an_older_server_is_told_in_a_word_that_it_knows() {
+    let scene = Scene::new().await;
+    let fail = async |is_older| {
+        scene.server.with(|desk| (desk.is_older, desk.said) = (is_older, Vec::new()));
+        let answer = scene.desk.fail(&failure(failure::Kind::StorageAway)).await.unwrap();
+        let kinds = scene.server.said("fail").into_iter().map(|said| said["kind"].clone());
+        (answer, kinds.collect::<Vec<_>>())
+    };
+
+    let (older, newer) = (fail(true).await, fail(false).await);
+
+    assert_eq!(older, (Answer::Accepted, vec![json!("storage_away"), json!("transient")]));
+    assert_eq!(newer, (Answer::Accepted, vec![json!("storage_away")]));
+}
+
 pub async fn a_worker_that_is_not_wanted_is_told_so() {
     for (problem, words) in [
         ((401, "unauthorized"), "does not accept this worker's key"),

@@ -33,6 +33,7 @@ tests![
     desk::refused_words_are_answers,
     desk::what_does_not_come_from_the_server_is_its_absence,
     desk::what_the_server_does_not_take_is_rejected,
+    desk::an_older_server_is_told_in_a_word_that_it_knows,
     desk::a_worker_that_is_not_wanted_is_told_so,
     desk::a_long_poll_that_fails_is_not_repeated_at_once,
     breaker::a_failing_server_is_left_alone_for_a_while,

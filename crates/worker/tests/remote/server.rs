@@ -49,6 +49,8 @@ pub struct Desk {
     pub problem: Option<(u16, &'static str)>,
     /// Another process has come with the same key.
     pub supersedes: bool,
+    /// It is of a version that knows no `storage_away`.
+    pub is_older: bool,
     /// It takes the next file for damaged.
     pub sees_damage: bool,
 }
@@ -100,6 +102,9 @@ impl Server {
         self.with(|desk| desk.said.push((word.into(), body.clone())));
         if matches!(word, "heartbeat" | "claim") && self.with(|desk| desk.supersedes) {
             return Err(problem(409, "superseded", None));
+        }
+        if word == "fail" && body["kind"] == "storage_away" && self.with(|desk| desk.is_older) {
+            return Err(problem(422, "invalid", None));
         }
         let refusal = self.refusal();
         if let (Some(refusal), false) = (refusal, matches!(word, "heartbeat" | "claim" | "progress")) {
