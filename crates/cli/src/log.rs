@@ -3,6 +3,7 @@
 //! What a line is about stands in the spans around it: a worker, and within it an execution with its job and task. So a
 //! line about an execution names them all, wherever in the code it is written.
 
+use crate::output;
 use crate::settings::{LogFormat, Settings};
 use crate::trace::Traces;
 use serde_json::{Map, Value};
@@ -38,6 +39,14 @@ pub fn start(settings: &Settings, default: &str, traces: &Traces) {
         _ => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).with_filter(filter).boxed(),
     };
     tracing_subscriber::registry().with(log).with(traces.layer()).init();
+}
+
+/// Says where something is: to people always, and to whoever collects lines of JSON as one of them.
+pub fn address(settings: &Settings, what: &str, address: &str) {
+    match settings.log_format {
+        Some(LogFormat::Json) => tracing::info!(target: "server", address, "{what} on {address}"),
+        _ => output::tell(&format!("{what} on {address}")),
+    }
 }
 
 /// One object a line, with everything at its top: what is said, its fields, and those of the spans around it.

@@ -1,6 +1,6 @@
 //! The address at which the metrics of this process can be read, if there is to be one.
 
-use crate::output;
+use crate::log;
 use crate::settings::{Settings, Usage};
 use anyhow::Context;
 use server::AdminSecret;
@@ -28,7 +28,7 @@ pub async fn show(settings: &Settings, metrics: Metrics) -> anyhow::Result<JoinS
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| Usage(format!("cannot listen on {address} for metrics")))?;
-        output::tell(&format!("metrics on http://{}/metrics", listener.local_addr()?));
+        log::address(settings, "metrics", &format!("http://{}/metrics", listener.local_addr()?));
         beside.spawn(async move {
             if let Err(error) = metrics::serve(metrics, listener).await {
                 tracing::error!("the metrics cannot be shown any more: {error}");

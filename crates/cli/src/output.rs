@@ -16,6 +16,13 @@ pub fn line(text: &str) {
     }
 }
 
+/// Shows on standard output what must have been seen, in one piece.
+pub fn show(text: &str) -> std::io::Result<()> {
+    let mut to = std::io::stdout();
+    to.write_all(format!("vodmill: {text}\n").as_bytes())?;
+    to.flush()
+}
+
 /// Tells on standard error what is no answer, in one piece: whoever reads along never sees half a line.
 pub fn tell(text: &str) {
     // Nobody may be listening; that is no reason to end.

@@ -23,16 +23,20 @@ impl AdminSecret {
     }
 
     /// That of this database; a new one if it has none yet. That one is shown first and kept then: a server that dies in
-    /// between makes another at its next start, and none is kept that nobody has seen. Told otherwise if another server was
-    /// quicker.
+    /// between makes another at its next start, and none is kept that nobody has seen, or that could not be shown. Told
+    /// otherwise if another server was quicker.
     pub async fn of(
         store: &Store,
-        show: impl FnOnce(&str),
+        show: impl FnOnce(&str) -> std::io::Result<()>,
         was_slower: impl FnOnce(),
     ) -> store::Result<Self> {
         if store.setting(SETTING).await?.is_none() {
             let new = hex::encode(rand::random::<[u8; 24]>());
-            show(&new);
+            show(&new).map_err(|error| {
+                store::Error::Invalid(format!(
+                    "the admin's secret cannot be shown on standard output ({error}); set VODMILL_ADMIN_SECRET"
+                ))
+            })?;
             if store.set_once(SETTING, &hex::encode(hash(&new))).await? {
                 return Ok(AdminSecret::given(&new));
             }

@@ -2,9 +2,8 @@
 
 use super::worker::{Encoding, processors};
 use crate::beside::Beside;
-use crate::output;
 use crate::settings::{Settings, Usage, duration};
-use crate::{Done, metrics};
+use crate::{Done, log, metrics, output};
 use anyhow::Context;
 use rules::placement::Capabilities;
 use server::{AdminSecret, App, Data};
@@ -60,7 +59,7 @@ impl Args {
             TcpListener::bind(address).await.with_context(|| Usage(format!("cannot listen on {address}")))?;
         let _shown = metrics::show(settings, app.metrics.clone()).await?;
         let shutdown = Shutdown::on_signals()?;
-        output::tell(&format!("listening on http://{}", listener.local_addr()?));
+        log::address(settings, "listening", &format!("http://{}", listener.local_addr()?));
 
         let (ending, orchestrating) = orchestrate(settings, &store, &mut beside)?;
         let closing = CancellationToken::new();
@@ -150,14 +149,22 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
         }
         return Ok(AdminSecret::given(secret));
     }
+    // Not to the log, which is kept and read by many.
     let show = |secret: &str| {
-        output::tell(&format!("the admin secret, shown this once: {secret}"));
-        output::tell("send it as X-Admin-Secret, or let commands have it as VODMILL_ADMIN_SECRET");
+        output::show(&format!(
+            "the admin secret, shown this once: {secret}\n\
+             send it as X-Admin-Secret, or let commands have it as VODMILL_ADMIN_SECRET"
+        ))?;
+        tracing::warn!(
+            "made an admin secret and showed it on standard output, this once; if that is kept in a log, set \
+             VODMILL_ADMIN_SECRET to another"
+        );
+        Ok(())
     };
     let was_slower = || {
-        output::tell(
-            "another server has made a secret meanwhile and shown it; the one above is worth nothing",
-        )
+        tracing::warn!(
+            "another server has made a secret meanwhile and shown it; the one above is worth nothing"
+        );
     };
     Ok(AdminSecret::of(store, show, was_slower).await?)
 }

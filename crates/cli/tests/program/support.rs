@@ -295,23 +295,25 @@ impl Program {
             // Looked at first: a server that is to die of a failpoint may do so as soon as it has said where it listens.
             let has_ended = process.has_ended();
             let said = std::fs::read_to_string(log).unwrap_or_default();
-            address = line_after(&said[before..], "listening on http://");
+            address = address_after(&said[before..], "listening on http://");
             assert!(address.is_some() || !has_ended, "{}", &said[before..]);
             address.is_some()
         });
         (process, address.unwrap())
     }
 
-    /// Starts it with its log in a file.
+    /// Starts it with its log in a file, and what it answers in another: `serve.out` for `serve.log`.
     pub fn start_logged(mut self, log: &Path) -> Process {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-        Process(self.command.stdout(Stdio::null()).stderr(file).spawn().unwrap())
+        let open = |path: &Path| std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        let answers = open(&log.with_extension("out"));
+        Process(self.command.stdout(answers).stderr(open(log)).spawn().unwrap())
     }
 }
 
-/// What was said after this, up to the end of a line that is whole.
-fn line_after(text: &str, words: &str) -> Option<String> {
-    Some(text.split_once(words)?.1.split_once('\n')?.0.to_owned())
+/// The address that was said after this, in a line that is whole; in JSON it goes on after that.
+fn address_after(text: &str, words: &str) -> Option<String> {
+    let line = text.split_once(words)?.1.split_once('\n')?.0;
+    line.split('"').next().map(str::to_owned)
 }
 
 pub fn said(output: &Output) -> String {

@@ -152,12 +152,14 @@ fn with_no_settings_a_server_makes_itself_a_secret_and_shows_it_once() {
     };
 
     let (mut process, _, said) = start();
-    let (_, secret) = said.split_once("shown this once: ").unwrap();
+    let shown = std::fs::read_to_string(log.with_extension("out")).unwrap();
+    let (_, secret) = shown.split_once("shown this once: ").unwrap();
     let secret = secret.lines().next().unwrap().to_owned();
     process.kill();
     let (_process, address, again) = start();
 
-    assert!(!again.contains(&secret) && !again.contains("shown this once"), "{again}");
+    assert!(!said.contains(&secret) && !again.contains(&secret), "the log: {said}{again}");
+    assert_eq!(std::fs::read_to_string(log.with_extension("out")).unwrap(), shown, "shown once");
     let videos = format!("http://{address}/api/videos");
     let ask = |secret: &str| {
         let client = crate::support::http().build().unwrap();

@@ -3,7 +3,7 @@
 use crate::on_both_engines;
 use crate::support::house::House;
 use crate::support::seat::Seat;
-use crate::support::{Engine, until};
+use crate::support::{Engine, World, until};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -41,6 +41,30 @@ fn every_line_about_an_execution_names_its_job_task_execution_and_worker() {
     assert_eq!(recovered["job.id"], lost["id"].to_string());
     assert_eq!(recovered["task.id"], task["proof"]["task"]);
     assert_eq!(recovered["worker.id"], dead.id);
+}
+
+/// From its first line on, with a secret that it makes itself.
+#[test]
+fn in_json_every_line_is_an_object_and_the_secret_is_in_none() {
+    let world = World::new(Engine::Sqlite);
+    let log = world.folder.path().join("serve.log");
+    let mut serve = world
+        .vodmill(&["serve", "--slots", "0"])
+        .env(JSON.0, JSON.1)
+        .env("VODMILL_LISTEN", "127.0.0.1:0")
+        .env("VODMILL_DATA_FOLDER", world.folder.path().join("data").to_str().unwrap());
+    serve.command.env_remove("VODMILL_ADMIN_SECRET");
+
+    let (mut process, address) = serve.start_serving(&log);
+    process.signal(libc::SIGTERM);
+    assert_eq!(process.ends(), Some(0));
+
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["address"] == format!("http://{address}")), "{text}");
+    let shown = std::fs::read_to_string(log.with_extension("out")).unwrap();
+    let secret = shown.split_once("shown this once: ").unwrap().1.lines().next().unwrap();
+    assert!(!text.contains(secret), "{text}");
 }
 
 fn a_jobs_log_is_chosen_by_level_and_stage_and_followed(engine: Engine) {
