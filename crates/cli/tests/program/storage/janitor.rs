@@ -12,8 +12,13 @@ const YOUNG: Duration = Duration::from_secs(60);
 fn only_what_no_commit_names_is_removed_and_only_when_it_is_old() {
     let site = Site::new(Engine::Sqlite);
     let inbox = site.world.folder.path().join("inbox");
-    let mut server =
-        site.server("a", &[("VODMILL_SERVER_SLOTS", "2"), ("VODMILL_WATCH_FOLDER", inbox.to_str().unwrap())]);
+    // Often: a listing that rclone remembers may hide what was planted from the first sweep, and there is one in sixty rounds.
+    let settings = [
+        ("VODMILL_SERVER_SLOTS", "2"),
+        ("VODMILL_JANITOR_INTERVAL", "0.05"),
+        ("VODMILL_WATCH_FOLDER", inbox.to_str().unwrap()),
+    ];
+    let mut server = site.server("a", &settings);
     // Out of a watched folder, and made again with the source from the bucket.
     std::fs::rename(site.sample("talk.mkv", 1), inbox.join("talk.mkv")).unwrap();
     until("it is taken", || server.get("/api/videos")["items"].as_array().is_some_and(|it| it.len() == 1));
