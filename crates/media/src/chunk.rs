@@ -86,23 +86,28 @@ fn borders(segments: u64, segment_seconds: f64, slots: u64) -> Vec<u64> {
     borders
 }
 
-/// How many seconds are decoded for nothing where a chunk begins with this frame.
+/// How many seconds are decoded for nothing where a chunk begins with this frame, as far as is known.
 fn ahead_of(timing: &Timing, first_frame: u64) -> f64 {
     let first = timing.first_seconds() + first_frame as f64 / timing.rate.to_f64();
-    picture::seek(timing, first_frame).map_or(0.0, |seek| first - seek)
+    let begins = timing.entry_for(first_frame).or_else(|| picture::seek(timing, first_frame));
+    begins.map_or(0.0, |begins| first - begins)
 }
 
-/// Moves borders by a segment where that lets a decoder begin nearer to what it is to decode. No chunk becomes shorter than
-/// half of what it was.
+/// What it must save to move a border by a segment, in seconds of decoding.
+const MOVE_SECONDS: f64 = 0.2;
+
+/// Moves borders to where a decoder can begin nearer to what it is to decode, by up to a third of the shorter chunk beside
+/// them: the short ones at the end stay as they are, for all slots wait for the last. None becomes longer by more than a
+/// third than the longest was.
 fn near_keys(borders: &mut [u64], ahead_of: impl Fn(u64) -> f64) {
+    let longest = borders.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
     for at in 1..borders.len().saturating_sub(1) {
         let (before, here, after) = (borders[at - 1], borders[at], borders[at + 1]);
-        let earlier = (here - before >= 2).then(|| here - 1);
-        let later = (after - here >= 2).then_some(here + 1);
-        let better = earlier.into_iter().chain(later).min_by(|a, b| ahead_of(*a).total_cmp(&ahead_of(*b)));
-        if let Some(better) = better.filter(|better| ahead_of(*better) < ahead_of(here)) {
-            borders[at] = better;
-        }
+        let room = (here - before).min(after - here) / 3;
+        let latest = (here + room).min(before + longest * 4 / 3).max(here);
+        let cost = |border: &u64| ahead_of(*border) + MOVE_SECONDS * border.abs_diff(here) as f64;
+        let best = (here - room..=latest).min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        borders[at] = best.unwrap_or(here);
     }
 }
 
@@ -125,6 +130,7 @@ mod tests {
             reorder_seconds: 0.0,
             can_seek: true,
             keys: Vec::new(),
+            entries: Vec::new(),
         }
     }
 
@@ -174,15 +180,28 @@ mod tests {
 
     #[test]
     fn a_border_moves_to_where_a_decoder_may_begin() {
-        let moved = |mut borders: Vec<u64>, key: u64| {
-            near_keys(&mut borders, |border| if border >= key { (border - key) as f64 } else { 9.0 });
+        let moved = |mut borders: Vec<u64>, keys: &[u64]| {
+            let ahead = |border: u64| keys.iter().filter(|key| **key <= border).map(|key| border - key).min();
+            near_keys(&mut borders, |border| ahead(border).map_or(9.0, |ahead| ahead as f64));
             borders
         };
 
-        assert_eq!(moved(vec![0, 4, 8], 4), [0, 4, 8]);
-        assert_eq!(moved(vec![0, 4, 8], 3), [0, 3, 8]);
-        assert_eq!(moved(vec![0, 4, 8], 5), [0, 5, 8]);
-        assert_eq!(moved(vec![0, 1, 2], 0), [0, 1, 2], "nothing becomes empty");
+        assert_eq!(moved(vec![0, 6, 12], &[6]), [0, 6, 12]);
+        assert_eq!(moved(vec![0, 6, 12], &[5]), [0, 5, 12]);
+        assert_eq!(moved(vec![0, 6, 12], &[8]), [0, 8, 12]);
+        assert_eq!(moved(vec![0, 6, 12], &[3]), [0, 4, 12], "as near as may be");
+        assert_eq!(moved(vec![0, 6, 12, 18], &[4, 14]), [0, 4, 10, 18], "nothing becomes much longer");
+        assert_eq!(moved(vec![0, 6, 8, 10], &[5, 9]), [0, 6, 8, 10], "the end stays as it is");
+    }
+
+    #[test]
+    fn a_border_is_moved_to_a_key_frame_of_an_indexed_container() {
+        let entries = (0..30).map(|n| f64::from(n) * 10.0).collect();
+        let chunks = divide(&Timing { entries, ..timing(120 * 25) }, 150, 2);
+
+        let begins: Vec<_> = chunks.iter().map(|chunk| chunk.first_frame / 25).collect();
+        assert_eq!(begins, [0, 30, 60, 72, 96, 108]);
+        assert_eq!(chunks[1].seek, Some(30.25));
     }
 
     #[test]

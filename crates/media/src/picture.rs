@@ -39,6 +39,9 @@ pub fn seek(timing: &Timing, first: u64) -> Option<f64> {
     // Half a frame for the grid's rounding, and one for `fps`, which may show the frame before.
     let margin = timing.reorder_seconds + 1.5 * frame;
     let latest = timing.first_seconds() + first as f64 * frame - margin;
+    if let Some(entry) = timing.entry_for(first) {
+        return Some(latest.max(entry + BEHIND_ENTRY));
+    }
     if timing.keys.is_empty() {
         return Some(latest);
     }
@@ -48,6 +51,10 @@ pub fn seek(timing: &Timing, first: u64) -> Option<f64> {
 }
 
 const BEFORE_KEY: f64 = 0.2;
+
+/// Far enough that nothing lands on the key frame before: for containers that seek by the time of decoding, ffmpeg itself
+/// aims 3/23 s earlier than it is told. Near enough that nothing lands on the next.
+const BEHIND_ENTRY: f64 = 0.25;
 
 /// The time of the first frame, as a filter knows it. Where timestamps cannot be trusted, ffmpeg mends them (see
 /// [`crate::command`]), and whatever is decoded first is the first.
@@ -126,6 +133,7 @@ mod tests {
             reorder_seconds: 0.08,
             can_seek: true,
             keys: keys.to_vec(),
+            entries: Vec::new(),
         }
     }
 
@@ -144,5 +152,15 @@ mod tests {
 
         assert!((seconds - 7.8).abs() < 1e-9, "{seconds}: the key at 11.9 may come too late");
         assert_eq!(seek(&timing(&[13.0]), 250), None, "from the beginning");
+    }
+
+    #[test]
+    fn where_they_are_known_it_lands_on_the_last_key_frame_that_is_early_enough() {
+        let timing = Timing { entries: vec![2.0, 7.0, 12.0, 18.0], ..timing(&[]) };
+        let at = |first| seek(&timing, first).unwrap();
+
+        assert!((at(250) - 12.25).abs() < 1e-9, "{}: the frame is that key frame itself", at(250));
+        assert!((at(249) - (2.0 + 249.0 / 25.0 - 0.14)).abs() < 1e-9, "{}: between 7 and 12", at(249));
+        assert!((at(252) - 12.25).abs() < 1e-9, "{}: not on the one before", at(252));
     }
 }

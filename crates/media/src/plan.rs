@@ -120,6 +120,7 @@ pub fn make(mut source: Source, settings: Settings) -> Plan {
     });
     if let Some(video) = &mut source.video {
         video.timing.keys.clear();
+        video.timing.entries.clear();
     }
     let audio = audio_tracks(&source, settings.surround);
     let subtitles = subtitle_tracks(&source);

@@ -64,6 +64,11 @@ pub struct Timing {
     /// a seek lands anywhere. Empty for others; a plan has no more need of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<f64>,
+    /// Where containers that know their key frames can be entered: from each of these times on, in seconds on the file's
+    /// own clock, every frame can be had by decoding from the key frame there; and behind it is no other for a
+    /// while (`timeline`). A plan has no more need of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +136,14 @@ impl Timing {
     /// The first frame's time on the file's own clock, in seconds.
     pub fn first_seconds(&self) -> f64 {
         self.first as f64 * self.time_base.to_f64()
+    }
+
+    /// The last entry from which on frame `number` of the output can be had.
+    pub fn entry_for(&self, number: u64) -> Option<f64> {
+        // A frame within half a frame of a slot is shown there; a quarter leaves room for rounding.
+        let shown = self.first_seconds() + (number as f64 + 0.25) / self.rate.to_f64();
+        let after = self.entries.partition_point(|entry| *entry <= shown);
+        after.checked_sub(1).map(|at| self.entries[at])
     }
 }
 

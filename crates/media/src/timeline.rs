@@ -4,6 +4,7 @@
 //! of constant rate goes over one to one. Any other (variable rate, above 60 or below 1 frame a second) is put on a grid
 //! of its typical rate: a slot shows the frame nearest to it.
 
+mod entries;
 mod joints;
 mod rate;
 
@@ -45,6 +46,10 @@ pub struct Stream {
     pub may_jump: bool,
     /// Whether the container can be entered in the middle.
     pub can_seek: bool,
+    /// Whether it knows where its key frames are, so that a seek lands on the last before its aim.
+    pub is_indexed: bool,
+    /// Whether frames need their neighbours to become whole.
+    pub is_interlaced: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +83,7 @@ pub fn timing(packets: Vec<Packet>, stream: &Stream) -> Result<Found, Nothing> {
     let grid = grid(&frames, stream);
     let source_frames = frames.times.len() as u64;
     let slots = (frames.duration(tick) * grid.rate.to_f64()).round().max(1.0) as u64;
+    let reorder_seconds = reorder(&packets) as f64 * tick;
     let timing = Timing {
         time_base: stream.time_base,
         first: frames.first,
@@ -86,9 +92,10 @@ pub fn timing(packets: Vec<Packet>, stream: &Stream) -> Result<Found, Nothing> {
         held: 0,
         source_frames,
         is_one_to_one: grid.is_one_to_one,
-        reorder_seconds: reorder(&packets) as f64 * tick,
+        reorder_seconds,
         can_seek: stream.can_seek && !is_torn && frames.are_stamped,
         keys: keys(&packets, stream),
+        entries: entries::find(&packets, stream, reorder_seconds + 1.5 / grid.rate.to_f64()),
     };
     Ok(Found { timing: sane(timing), headless: headless as u64, is_torn })
 }
@@ -217,7 +224,14 @@ mod tests {
 
     fn stream(time_base: (u32, u32)) -> Stream {
         let time_base = Ratio::new(time_base.0, time_base.1).unwrap();
-        Stream { time_base, claimed: Vec::new(), may_jump: false, can_seek: true }
+        Stream {
+            time_base,
+            claimed: Vec::new(),
+            may_jump: false,
+            can_seek: true,
+            is_indexed: true,
+            is_interlaced: false,
+        }
     }
 
     /// Packets shown at `times`, in that order.

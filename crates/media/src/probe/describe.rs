@@ -72,7 +72,12 @@ impl Looked {
     /// Whether entering the container in the middle is known to give the same frames at the same times.
     fn can_seek(&self) -> bool {
         let mut names = self.container().split(',');
-        names.any(|name| matches!(name, "mov" | "matroska" | "mpegts" | "avi" | "flv" | "mxf"))
+        self.is_indexed() || names.any(|name| matches!(name, "mpegts" | "avi" | "flv" | "mxf"))
+    }
+
+    /// Whether a seek is known to land on the last key frame before its aim.
+    fn is_indexed(&self) -> bool {
+        self.container().split(',').any(|name| matches!(name, "mov" | "matroska"))
     }
 }
 
@@ -83,6 +88,8 @@ fn facts(looked: &Looked, stream: &Stream) -> timeline::Stream {
         claimed: rates.into_iter().flatten().filter_map(|text| text.parse().ok()).collect(),
         may_jump: looked.may_jump(),
         can_seek: looked.can_seek(),
+        is_indexed: looked.is_indexed(),
+        is_interlaced: picture::is_interlaced(stream),
     }
 }
 

@@ -6,20 +6,31 @@ use super::studio::{Studio, numbers, sine};
 /// Long enough for two chunks.
 const SECONDS: f64 = 26.0;
 
-/// Makes a source of numbered frames with sound, and plays what becomes of it.
+/// Makes a source of numbered frames with sound, and plays what becomes of it, at the first attempt.
 fn keeps_every_frame(name: &str, rate: &str, codecs: &str) {
     let studio = Studio::new();
+    let shown = whatever_it_takes(&studio, name, rate, codecs);
+
+    let (num, den) = rate.split_once('/').unwrap_or((rate, "1"));
+    let count = SECONDS * num.parse::<f64>().unwrap() / den.parse::<f64>().unwrap();
+    assert_eq!(shown, (0..count.ceil() as u32).collect::<Vec<_>>());
+    assert_eq!(pieces_begun_again(&studio, name), 0);
+}
+
+fn whatever_it_takes(studio: &Studio, name: &str, rate: &str, codecs: &str) -> Vec<u32> {
     let (picture, sound) = (numbers(rate, SECONDS), sine(SECONDS));
     let inputs = ["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound];
     studio.make(name, &[&inputs[..], &codecs.split(' ').collect::<Vec<_>>()].concat());
 
     // ffmpeg does not know when a frame of an AVI with B-frames is shown: it is encoded in one piece.
     let chunks = if name.ends_with(".avi") { 1 } else { 2 };
-    let shown = in_chunks(&studio, name, chunks);
+    in_chunks(studio, name, chunks)
+}
 
-    let (num, den) = rate.split_once('/').unwrap_or((rate, "1"));
-    let count = SECONDS * num.parse::<f64>().unwrap() / den.parse::<f64>().unwrap();
-    assert_eq!(shown, (0..count.ceil() as u32).collect::<Vec<_>>());
+fn pieces_begun_again(studio: &Studio, name: &str) -> usize {
+    let database = format!("sqlite:{name}.out/.vodmill/vodmill.db");
+    let told = studio.vodmill(&["job", "executions", "1", "--json", "--database-url", &database]).json();
+    told.as_array().unwrap().iter().filter(|execution| execution["status"] == "ABORTED").count()
 }
 
 /// The numbers that are seen of `name`, which is encoded in so many chunks.
@@ -33,6 +44,29 @@ fn in_chunks(studio: &Studio, name: &str, chunks: usize) -> Vec<u32> {
 #[test]
 fn h264_with_b_frames_and_long_groups_in_mp4() {
     keeps_every_frame("a.mp4", "30000/1001", "-c:v libx264 -preset veryfast -g 250 -bf 3 -c:a aac");
+}
+
+/// Decoding begins with the very frame that is wanted.
+#[test]
+fn h264_with_a_key_frame_at_the_seam_in_mp4_and_matroska() {
+    for name in ["a.mp4", "a.mkv"] {
+        keeps_every_frame(
+            name,
+            "30",
+            "-c:v libx264 -preset veryfast -g 60 -keyint_min 60 -sc_threshold 0 -bf 3 -c:a aac",
+        );
+    }
+}
+
+#[test]
+fn a_picture_that_is_only_refreshed_bit_by_bit_is_begun_earlier() {
+    let studio = Studio::new();
+    let refreshed = "-c:v libx264 -preset veryfast -g 150 -bf 0 -x264-params intra-refresh=1 -c:a aac";
+
+    let shown = whatever_it_takes(&studio, "a.mp4", "25", refreshed);
+
+    assert_eq!(shown, (0..650).collect::<Vec<_>>());
+    assert_eq!(pieces_begun_again(&studio, "a.mp4"), 1);
 }
 
 #[test]
