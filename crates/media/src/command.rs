@@ -1,6 +1,6 @@
 //! Command lines of ffmpeg. Each is a whole command, the program's name first; none goes through a shell.
 
-use crate::encoder::{self, words};
+use crate::encoder::{self, Begins, words};
 use crate::ladder::Rung;
 use crate::picture;
 use crate::plan::{AAC_FRAME, AUDIO_RATE, AudioTrack, Picture, Piece, Plan, SubtitleTrack, Thumbnails};
@@ -60,9 +60,10 @@ pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, sour
         picture::cascade(&sizes, encoder::upload(plan.settings.encoder)),
     );
     args.extend(words(["-filter_complex_threads", &threads, "-filter_complex", &graph]));
+    let begins = if chunk.first_frame == 0 { Begins::AtFirst } else { Begins::Midway };
     for (at, rung) in rungs.into_iter().enumerate() {
         args.extend(words(["-map", &format!("[r{at}]")]));
-        args.extend(encoder::arguments(rung, &picture.manner));
+        args.extend(encoder::arguments(rung, &picture.manner, begins));
         args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
         args.extend(words(["-movflags", FRAGMENTED]));
         args.extend(alone(&rung.name));
@@ -227,7 +228,7 @@ pub fn whole(plan: &Plan, source: &str) -> Vec<String> {
     for codec in &plan.settings.codecs {
         for (at, rung) in picture.rungs_of(*codec).enumerate() {
             args.extend(words(["-map", &format!("[{codec}r{at}]")]));
-            args.extend(default_threads(encoder::arguments(rung, &picture.manner)));
+            args.extend(default_threads(encoder::arguments(rung, &picture.manner, Begins::AtFirst)));
             args.extend(words(["-video_track_timescale", &picture.timescale.to_string()]));
             args.extend(words(["-movflags", FRAGMENTED]));
             args.extend(alone(&rung.name));

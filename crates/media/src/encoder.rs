@@ -118,13 +118,21 @@ pub struct Manner {
     pub threads: u32,
 }
 
+/// Where an encoder begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begins {
+    AtFirst,
+    /// With another's frames before its own.
+    Midway,
+}
+
 /// The arguments that make `rung` of what comes out of the filter graph.
-pub fn arguments(rung: &Rung, manner: &Manner) -> Vec<String> {
+pub fn arguments(rung: &Rung, manner: &Manner, begins: Begins) -> Vec<String> {
     let encoder = manner.family.encoder(rung.codec);
     let mut args = words(["-c:v", &encoder]);
     match (manner.family, rung.codec) {
-        (Family::Software | Family::Auto, Codec::H264) => x264(&mut args, rung, manner),
-        (Family::Software | Family::Auto, Codec::Hevc) => x265(&mut args, rung, manner),
+        (Family::Software | Family::Auto, Codec::H264) => x264(&mut args, rung, manner, begins),
+        (Family::Software | Family::Auto, Codec::Hevc) => x265(&mut args, rung, manner, begins),
         (Family::Software | Family::Auto, Codec::Av1) => svtav1(&mut args, rung, manner),
         (family, _) => hardware(&mut args, family, rung, manner),
     }
@@ -134,31 +142,44 @@ pub fn arguments(rung: &Rung, manner: &Manner) -> Vec<String> {
     args
 }
 
-/// How long the decoder's buffer may be, in seconds of the largest bitrate. Each chunk begins with a full one, so this
-/// is also by how much a seam may overshoot.
+/// How long the decoder's buffer may be, in seconds of the largest bitrate.
 const BUFFER_SECONDS: f64 = 1.5;
+
+/// How much of the buffer is full where a chunk takes over. Encoders think 0.9 of it if they are not told, which is true at
+/// the beginning of a video; where the bitrate is at its limit it is about this much, and a chunk that believed
+/// otherwise would overshoot.
+const FULL_MIDWAY: f64 = 0.6;
 
 fn buffer_kbit(rung: &Rung) -> u32 {
     (f64::from(rung.max_kbps) * BUFFER_SECONDS) as u32
 }
 
-fn x264(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
+fn x264(args: &mut Vec<String>, rung: &Rung, manner: &Manner, begins: Begins) {
     let preset = manner.preset.as_deref().unwrap_or("fast");
     let gop = manner.gop.to_string();
     args.extend(words(["-preset", preset, "-profile:v", "high", "-pix_fmt", "yuv420p"]));
     args.extend(words(["-crf", &rung.crf.to_string()]));
     args.extend(capped(rung));
+    if begins == Begins::Midway {
+        let kbit = (f64::from(buffer_kbit(rung)) * FULL_MIDWAY) as u32;
+        args.extend(words(["-rc_init_occupancy", &kilo(kbit)]));
+    }
     args.extend(words(["-g", &gop, "-keyint_min", &gop, "-sc_threshold", "0"]));
     args.extend(words(["-threads", &manner.threads.to_string()]));
 }
 
-fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner) {
+/// Without `info` the first chunk and the others have one init segment: x265 would write into it what it was told.
+fn x265(args: &mut Vec<String>, rung: &Rung, manner: &Manner, begins: Begins) {
     let preset = manner.preset.as_deref().unwrap_or("fast");
     let (gop, threads) = (manner.gop, manner.threads);
     let pools = if threads == 1 { "none".into() } else { threads.to_string() };
+    let full = match begins {
+        Begins::AtFirst => String::new(),
+        Begins::Midway => format!("vbv-init={FULL_MIDWAY}:"),
+    };
     let params = format!(
-        "keyint={gop}:min-keyint={gop}:scenecut=0:open-gop=0:repeat-headers=0:vbv-maxrate={}:vbv-bufsize={}:\
-         pools={pools}:frame-threads={threads}:log-level=error",
+        "keyint={gop}:min-keyint={gop}:scenecut=0:open-gop=0:repeat-headers=0:vbv-maxrate={}:vbv-bufsize={}:{full}\
+         pools={pools}:frame-threads={threads}:info=0:log-level=error",
         rung.max_kbps,
         buffer_kbit(rung),
     );
@@ -227,7 +248,7 @@ pub fn trial(family: Family, codec: Codec) -> Vec<String> {
     args.extend(device(family));
     args.extend(words(["-f", "lavfi", "-i", "color=black:size=256x256:rate=25", "-frames:v", "1"]));
     args.extend(upload(family).into_iter().flat_map(|filter| words(["-vf", filter])));
-    args.extend(arguments(&rung, &manner));
+    args.extend(arguments(&rung, &manner, Begins::AtFirst));
     args.extend(words(["-f", "null", "-"]));
     args
 }
@@ -241,6 +262,10 @@ mod tests {
     use super::*;
 
     fn told(family: Family, codec: Codec, threads: u32) -> String {
+        told_where_it_begins(family, codec, threads, Begins::AtFirst)
+    }
+
+    fn told_where_it_begins(family: Family, codec: Codec, threads: u32, begins: Begins) -> String {
         let rung = Rung {
             name: "720p".into(),
             codec,
@@ -251,7 +276,7 @@ mod tests {
             optional: false,
         };
         let rate = Ratio { num: 25, den: 1 };
-        arguments(&rung, &Manner { family, preset: None, gop: 50, rate, threads }).join(" ")
+        arguments(&rung, &Manner { family, preset: None, gop: 50, rate, threads }, begins).join(" ")
     }
 
     #[test]
@@ -284,5 +309,16 @@ mod tests {
         assert!(told(Family::Software, Codec::H264, 2).contains("-threads 2"));
         assert!(told(Family::Software, Codec::Hevc, 1).contains("pools=none:frame-threads=1"));
         assert!(told(Family::Software, Codec::Av1, 2).contains("lp=2"));
+    }
+
+    #[test]
+    fn only_an_encoder_that_takes_over_is_told_how_full_the_buffer_is() {
+        let told = |codec, begins| told_where_it_begins(Family::Software, codec, 1, begins);
+
+        assert!(told(Codec::H264, Begins::Midway).contains("-bufsize 3000k -rc_init_occupancy 1800k"));
+        assert!(told(Codec::Hevc, Begins::Midway).contains("vbv-bufsize=3000:vbv-init=0.6:"));
+        for codec in [Codec::H264, Codec::Hevc] {
+            assert!(!told(codec, Begins::AtFirst).contains("init"), "{codec}");
+        }
     }
 }

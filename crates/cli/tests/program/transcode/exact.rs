@@ -150,9 +150,11 @@ fn hevc_and_av1_are_made_across_a_seam() {
         let flags = ["--slots", "2", "--no-thumbnails", "--codec", codec];
         assert_eq!(studio.plan("a.mp4", &flags)["picture"]["chunks"].as_array().unwrap().len(), 2);
 
-        let shown = studio.transcode_as_told("a.mp4", &flags).play(STRIPES).numbers();
+        let stream = studio.transcode_as_told("a.mp4", &flags);
 
-        assert_eq!(shown, (0..650).collect::<Vec<_>>(), "{codec}");
+        assert_eq!(stream.play(STRIPES).numbers(), (0..650).collect::<Vec<_>>(), "{codec}");
+        let playlist = std::fs::read_to_string(&stream.pictures()[0].playlist).unwrap();
+        assert_eq!(playlist.matches("EXT-X-MAP").count(), 1, "{playlist}");
     }
 }
 
