@@ -11,6 +11,8 @@ failpoint::steps![
     Arrive,
     ArriveObject,
     Seal,
+    BeginParts,
+    CompleteParts,
     Show,
     ClearShown,
     ClearParts,

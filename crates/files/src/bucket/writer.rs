@@ -2,6 +2,7 @@
 
 use super::unfinished::Note;
 use super::{Bucket, Error, Result};
+use crate::Step;
 use bytes::{Bytes, BytesMut};
 use object_store::multipart::PartId;
 use object_store::{Attributes, MultipartId, PutMultipartOptions, PutOptions};
@@ -102,7 +103,7 @@ impl Writer {
         let place = self.bucket.place(&self.name)?;
         let id = self.bucket.0.multipart.create_multipart_opts(&place, options).await;
         let id = id.map_err(|error| Error::of(&self.name, error))?;
-        let note = Note::write(&self.bucket, &self.name, &id).await?;
+        let note = Step::BeginParts.across(Note::write(&self.bucket, &self.name, &id)).await?;
         Ok(Parts { id, note, begun: 0, done: Vec::new(), sending: JoinSet::new() })
     }
 
@@ -153,8 +154,9 @@ impl Finishing {
     /// Makes it seen, as a whole.
     pub async fn complete(self) -> Result<Written> {
         let Finishing { bucket, name, parts, list, written } = self;
-        let completed = bucket.0.multipart.complete_multipart(&bucket.place(&name)?, &parts.id, list).await;
-        if let Err(error) = completed {
+        let place = bucket.place(&name)?;
+        let completing = bucket.0.multipart.complete_multipart(&place, &parts.id, list);
+        if let Err(error) = Step::CompleteParts.across(completing).await {
             // An answer that got lost is asked for again, and by then there is nothing left to complete.
             let found = bucket.look(&name).await;
             if !found.is_ok_and(|found| found.bytes == written.bytes) {

@@ -24,6 +24,8 @@ enum Storage {
 pub struct Steps(&'static [&'static str], &'static [&'static str]);
 
 const UPLOAD: Steps = Steps(&["receive_source"], &["receive_object"]);
+/// Of a file that is put there in parts.
+const LARGE: Steps = Steps(&[], &["begin_parts", "complete_parts"]);
 const RESUMED: Steps = Steps(&["grow_upload", "adopt_source"], &["put_piece", "join_pieces"]);
 const GIVEN_UP: Steps = Steps(&["end_upload"], &["remove_pieces"]);
 const WATCHED: Steps = Steps(&["take_watched"], &["adopt_object"]);
@@ -40,9 +42,9 @@ const LEFT: Steps = Steps(
 );
 const PURGED: Steps = Steps(&["clear_video", "remove_source"], &["clear_video_objects"]);
 
-const ALL: [&Steps; 12] = [
-    &UPLOAD, &RESUMED, &GIVEN_UP, &WATCHED, &IMPORT, &BROUGHT, &ARCHIVE, &FAILED, &DIRECT, &MADE, &LEFT,
-    &PURGED,
+const ALL: [&Steps; 13] = [
+    &UPLOAD, &LARGE, &RESUMED, &GIVEN_UP, &WATCHED, &IMPORT, &BROUGHT, &ARCHIVE, &FAILED, &DIRECT, &MADE,
+    &LEFT, &PURGED,
 ];
 
 pub fn is_killed(step: &str) -> bool {
@@ -103,6 +105,10 @@ fn is_fetched(scene: &mut Scene, url: &str) {
 fn comes_in(scene: &mut Scene, upload: &str, clip: &[u8]) {
     scene.dies_around(&UPLOAD, |scene| {
         let sent = scene.house.admin("POST", "/api/videos?name=talk.mp4").body(clip.to_vec()).send();
+        assert!(sent.is_err(), "{sent:?}");
+    });
+    scene.dies_around(&LARGE, |scene| {
+        let sent = scene.house.admin("POST", "/api/videos?name=large.mp4").body(vec![0; 17 << 20]).send();
         assert!(sent.is_err(), "{sent:?}");
     });
     scene.dies_around(&RESUMED, |scene| assert!(scene.append(upload, clip).is_err()));
