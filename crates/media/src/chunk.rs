@@ -26,8 +26,8 @@ impl Chunk {
 /// Shorter chunks cost more than they gain: each begins with decoding up to its first frame and with an encoder that
 /// knows nothing yet.
 const LEAST_SECONDS: f64 = 12.0;
-/// Longer ones lose more to a crash.
-const MOST_SECONDS: f64 = 36.0;
+/// Longer ones lose more to a crash. Each seam costs about half a second of processor time.
+const MOST_SECONDS: f64 = 48.0;
 
 /// Into how many chunks a slot's share of what is left is divided: the more slots, the more unlike they are, and the more
 /// one that is slow or dies leaves to the others.
@@ -163,7 +163,7 @@ mod tests {
         for seconds in (24..7200).step_by(30) {
             for slots in [1, 2, 3, 8, 64, 1000] {
                 let lengths = lengths(seconds, slots);
-                assert!(lengths.iter().all(|length| (2..=6).contains(length)), "{seconds} s: {lengths:?}");
+                assert!(lengths.iter().all(|length| (2..=8).contains(length)), "{seconds} s: {lengths:?}");
             }
         }
     }
@@ -173,8 +173,9 @@ mod tests {
         assert_eq!(lengths(24, 2), [2, 2]);
         assert_eq!(lengths(60, 2), [3, 3, 2, 2]);
         assert_eq!(lengths(144, 2), [6, 6, 3, 3, 3, 3]);
-        assert_eq!(lengths(144, 1), [6, 6, 6, 6], "who is alone waits for nobody");
-        assert_eq!(lengths(3600, 2)[..40], [6; 40]);
+        assert_eq!(lengths(240, 2), [8, 8, 6, 6, 3, 3, 3, 3]);
+        assert_eq!(lengths(144, 1), [8, 8, 8], "who is alone waits for nobody");
+        assert_eq!(lengths(3600, 2)[..40], [8; 40]);
         assert!(lengths(3600, 64).len() > 200, "a fleet gets many");
     }
 
