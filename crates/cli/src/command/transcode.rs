@@ -57,8 +57,8 @@ pub struct Args {
     json: bool,
 }
 
-/// How often the display is brought up to date.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the display is brought up to date. ffmpeg tells once a second how far it is.
+const LOOK: Duration = Duration::from_millis(500);
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
