@@ -12,7 +12,9 @@ use futures_util::TryStreamExt;
 use media::settings::Settings;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, Schema, SchemaFormat, Type};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wire::http::Problem;
@@ -53,16 +55,28 @@ impl UploadQuery {
     }
 }
 
-/// A file that the server is to fetch. Beside the address, all that a [`Wish`] has.
-#[derive(ToSchema)]
-#[allow(dead_code)]
-struct Import {
-    /// `https://` or `http://`, of the internet.
-    #[schema(format = "uri", max_length = 8000)]
-    url: String,
-    #[schema(inline)]
-    #[serde(flatten)]
-    wish: Wish,
+/// A file that the server is to fetch: beside its address, all that a [`Wish`] has.
+struct Import;
+
+impl ToSchema for Import {}
+
+/// One object, and not `allOf` of two: each of them would refuse what only the other has.
+impl PartialSchema for Import {
+    fn schema() -> RefOr<Schema> {
+        let url = Object::builder()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::Custom("uri".into())))
+            .max_length(Some(8000))
+            .description(Some("`https://` or `http://`, of the internet."));
+        match Wish::schema() {
+            RefOr::T(Schema::Object(mut wish)) => {
+                wish.properties.insert("url".into(), url.into());
+                wish.required.push("url".into());
+                RefOr::T(Schema::Object(wish))
+            }
+            other => other,
+        }
+    }
 }
 
 /// A form, its fields first and its file last.

@@ -8,6 +8,9 @@ use std::process::Command;
 /// Installed by `make test`; `make contract` looks for longer.
 const FUZZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/bin/schemathesis");
 
+/// What it has to be told.
+const HOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/server/contract.py");
+
 const CHECKS: &str =
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
 
@@ -17,6 +20,7 @@ fn the_api_is_what_its_document_says() {
     let worker = house.worker("fuzzed", &["sleep"]);
     let phases = std::env::var("VODMILL_CONTRACT_PHASES").unwrap_or_else(|_| "coverage".into());
     let mut fuzz = Command::new(FUZZER);
+    fuzz.env("SCHEMATHESIS_HOOKS", HOOKS).env("PYTHONDONTWRITEBYTECODE", "1");
     fuzz.args([
         "run",
         &house.url("/api/openapi.json"),
