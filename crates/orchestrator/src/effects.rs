@@ -33,7 +33,7 @@ async fn deliver(store: &Store) -> Result<Look> {
                 Some(path) if message.topic == "append" => {
                     by_path.entry(path.into()).or_default().push(message)
                 }
-                // Nobody has asked to be told of this topic.
+                // An older version put the end of each job here; nobody takes it.
                 _ => delivered.push(message.id),
             }
         }

@@ -127,7 +127,7 @@ const BEGIN: &str = begin!();
 
 /// As [`BEGIN`], and the commit returns before it is on disk. A lost claim only wastes a little work, for its token is
 /// random; a lost heartbeat is followed by the next; what settling came to follows from commits, which are on disk, and
-/// nobody outside is told of it before the message is taken, which is on disk after it.
+/// is made again.
 const BEGIN_RELAXED: &str = begin!(
     ",
        set_config('synchronous_commit', 'off', TRUE)"
