@@ -184,7 +184,7 @@ const SKEW: Millis = Millis::from_secs(86_400);
 
 /// A job's audit begins with its creation, give or take: the time narrows the partitions.
 const AUDIT: &str = "
-SELECT at, task_id, fence, role, worker_id, command, from_state, to_state, from_execution, to_execution, failure, note
+SELECT at, task_id, tasks, fence, role, worker_id, command, from_state, to_state, from_execution, to_execution, failure, note
 FROM audit WHERE job_id = $1 AND at >= $2
 ORDER BY at, id LIMIT $3";
 
@@ -241,9 +241,11 @@ row! {
 }
 
 row! {
+    #[derive(Clone)]
     struct AuditRow {
         at: i64,
         task_id: Option<i64>,
+        tasks: i64,
         fence: Option<i64>,
         role: String,
         worker_id: Option<String>,
@@ -337,7 +339,8 @@ impl Store {
         let since = Millis(self.job(job).await?.created_at) - SKEW;
         let mut tx = self.db.read().await?;
         let rows: Vec<AuditRow> = tx.query(AUDIT).bind(job).bind(since).bind(MAX_ROWS).all().await?;
-        Ok(rows.into_iter().map(AuditView::from).flat_map(AuditView::moves).take(MAX_ROWS as usize).collect())
+        let each = rows.into_iter().flat_map(AuditRow::each).map(AuditView::from);
+        Ok(each.flat_map(AuditView::moves).take(MAX_ROWS as usize).collect())
     }
 }
 
@@ -396,6 +399,14 @@ impl From<StepRow> for StepView {
             is_success: row.is_success,
             error: row.error,
         }
+    }
+}
+
+impl AuditRow {
+    /// The row for each of the tasks that it speaks for.
+    fn each(self) -> impl Iterator<Item = AuditRow> {
+        (0..self.tasks)
+            .map(move |nth| AuditRow { task_id: self.task_id.map(|first| first + nth), ..self.clone() })
     }
 }
 

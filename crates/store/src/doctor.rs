@@ -48,6 +48,23 @@ fn video(id: i64) -> String {
     format!("video {id}")
 }
 
+/// A statement about `moves`: the audit's rows, each once for each of the tasks that it speaks for.
+macro_rules! of_each_move {
+    ($sql:literal) => {
+        concat!(
+            "
+WITH RECURSIVE moves (id, task_id, tasks, fence, command, from_state, to_state, from_execution, to_execution) AS (
+    SELECT id, task_id, tasks, fence, command, from_state, to_state, from_execution, to_execution
+    FROM audit WHERE task_id IS NOT NULL
+    UNION ALL
+    SELECT id, task_id + 1, tasks - 1, fence, command, from_state, to_state, from_execution, to_execution
+    FROM moves WHERE tasks > 1
+)",
+            $sql
+        )
+    };
+}
+
 /// Findings shown for each check; more of the same tell nothing new.
 const MAX_FINDINGS: usize = 100;
 
@@ -192,40 +209,49 @@ WHERE j.outcome IS NOT NULL AND (t.state IN ('READY', 'RUNNING') OR t.due_at IS 
     Check {
         name: "the audit explains each task's state: its last row leads there",
         subject: task,
-        sql: "
+        sql: of_each_move!(
+            "
 SELECT t.id, 'is ' || t.state || ', and its last audit row says ' || coalesce(a.to_state, 'nothing')
 FROM task t
-LEFT JOIN (SELECT task_id, max(id) AS last FROM audit WHERE task_id IS NOT NULL GROUP BY task_id) l ON l.task_id = t.id
-LEFT JOIN audit a ON a.id = l.last AND a.task_id = t.id
+LEFT JOIN (
+    SELECT task_id, to_state, row_number() OVER (PARTITION BY task_id ORDER BY id DESC) AS age FROM moves
+) a ON a.task_id = t.id AND a.age = 1
 WHERE t.updated_at >= (SELECT dropped_before FROM history WHERE name = 'audit')
-  AND coalesce(a.to_state, 'NEW') <> t.state",
+  AND coalesce(a.to_state, 'NEW') <> t.state"
+        ),
     },
     Check {
         name: "the audit has no gap: each row begins where the one before ended (INV_003)",
         subject: task,
-        sql: "
+        sql: of_each_move!(
+            "
 SELECT task_id, command || ' begins at ' || from_state || ', and the row before ended at ' || before FROM (
     SELECT task_id, command, from_state, lag(to_state) OVER (PARTITION BY task_id ORDER BY id) AS before
-    FROM audit WHERE task_id IS NOT NULL
-) moves WHERE before <> from_state",
+    FROM moves
+) pairs WHERE before <> from_state"
+        ),
     },
     Check {
         name: "the audit of an execution has no gap: each row begins where the one before ended (INV_003)",
         subject: task,
-        sql: "
+        sql: of_each_move!(
+            "
 SELECT task_id, command || ' begins at ' || coalesce(from_execution, 'nothing') || ', and the row before ended at ' || before
 FROM (
     SELECT task_id, command, from_execution, lag(to_execution) OVER (PARTITION BY task_id, fence ORDER BY id) AS before
-    FROM audit WHERE task_id IS NOT NULL AND to_execution IS NOT NULL
-) moves WHERE before <> coalesce(from_execution, '')",
+    FROM moves WHERE to_execution IS NOT NULL
+) pairs WHERE before <> coalesce(from_execution, '')"
+        ),
     },
     Check {
         name: "the audit shows at most one commit of a task (INV_001)",
         subject: task,
-        sql: "
-SELECT task_id, 'was committed ' || count(*) || ' times' FROM audit
+        sql: of_each_move!(
+            "
+SELECT task_id, 'was committed ' || count(*) || ' times' FROM moves
 WHERE to_execution = 'COMMITTED' OR (to_execution = 'DONE' AND from_execution <> 'COMMITTED')
-GROUP BY task_id HAVING count(*) > 1",
+GROUP BY task_id HAVING count(*) > 1"
+        ),
     },
     Check {
         name: "a video points at a generation of its own",

@@ -4,7 +4,7 @@
 //! telling: told again later, it may say more.
 
 use crate::Store;
-use crate::cursor::{self, Cursor};
+use crate::cursor::{self, Cursor, WHOLE};
 use crate::db::Tx;
 use crate::error::Result;
 use crate::from_row::row;
@@ -100,12 +100,12 @@ pub struct Page {
 }
 
 /// What events are made of: all that is not about a task, results and failures, and the claim that begins a job. It is
-/// that of its first task, the number of which is 0.
+/// that of its first task, the number of which is 0; of the run that it begins, nobody is told of the others.
 macro_rules! rows {
     ($range:literal, $order:literal) => {
         concat!(
             "
-SELECT xact, id, at, job_id, task_id, video_id, fence, worker_id, command, from_state, to_state, failure, note FROM audit
+SELECT xact, id, CASE WHEN command = 'claim' THEN 1 ELSE tasks END AS tasks, at, job_id, task_id, video_id, fence, worker_id, command, from_state, to_state, failure, note FROM audit
 WHERE ",
             $range,
             " AND (task_id IS NULL OR command IN ('commit', 'fail', 'recover')
@@ -146,9 +146,11 @@ LEFT JOIN task_input i ON i.task_id = t.id";
 const STRETCH: i64 = 10_000;
 
 row! {
+    #[derive(Clone)]
     struct Row {
         xact: i64,
         id: i64,
+        tasks: i64,
         at: i64,
         job_id: Option<i64>,
         task_id: Option<i64>,
@@ -185,14 +187,14 @@ impl Store {
     pub async fn events(&self, after: Cursor, max: i64) -> Result<Page> {
         let mut tx = self.db.look().await?;
         let end = cursor::head(&mut tx).await?;
-        let (rows, next) = read(&mut tx, after, end, max).await?;
-        let about = About::of(&mut tx, &rows).await?;
-        let events = rows.into_iter().filter_map(|row| about.event(row)).collect();
+        let (told, next) = read(&mut tx, after, end, max).await?;
+        let about = About::of(&mut tx, &told).await?;
+        let events = told.into_iter().filter_map(|told| about.event(told)).collect();
         Ok(Page { events, next, is_last: next >= end })
     }
 }
 
-async fn read(tx: &mut Tx, after: Cursor, end: Cursor, max: i64) -> Result<(Vec<Row>, Cursor)> {
+async fn read(tx: &mut Tx, after: Cursor, end: Cursor, max: i64) -> Result<(Vec<Told>, Cursor)> {
     let (mut at, mut stretch) = (after, STRETCH);
     while at < end {
         let to = if tx.is_postgres() {
@@ -201,15 +203,37 @@ async fn read(tx: &mut Tx, after: Cursor, end: Cursor, max: i64) -> Result<(Vec<
             end.id
         };
         let sql = if tx.is_postgres() { ROWS } else { ROWS_BY_ID };
-        let rows: Vec<Row> = tx.query(sql).bind(at.xact).bind(at.id).bind(to).bind(max).all().await?;
-        let passed = if tx.is_postgres() { Cursor { xact: to, id: 0 } } else { end };
-        match rows.last().map(Row::cursor) {
-            Some(last) if rows.len() as i64 >= max => return Ok((rows, last)),
-            Some(_) => return Ok((rows, passed)),
-            None => (at, stretch) = (passed, stretch.saturating_mul(4)),
+        let rows: Vec<Row> =
+            tx.query(sql).bind(at.xact).bind(at.last_whole()).bind(to).bind(max).all().await?;
+        let passed = match rows.last() {
+            Some(last) if rows.len() as i64 >= max => last.cursor(last.tasks),
+            Some(_) | None if tx.is_postgres() => Cursor::behind(to, 0),
+            Some(_) | None => end,
+        };
+        let (told, next) = page(rows, at, passed, max);
+        if !told.is_empty() {
+            return Ok((told, next));
         }
+        (at, stretch) = (passed, stretch.saturating_mul(4));
     }
     Ok((Vec::new(), at))
+}
+
+/// What is told of these rows to a reader at `at`, `max` times at most, and where that leads; all of it, to `passed`.
+fn page(rows: Vec<Row>, at: Cursor, passed: Cursor, max: i64) -> (Vec<Told>, Cursor) {
+    let mut each = rows.into_iter().flat_map(|row| row.each_after(at));
+    let told: Vec<Told> = each.by_ref().take(usize::try_from(max).unwrap_or_default()).collect();
+    let next = match (told.last(), each.next()) {
+        (Some(last), Some(_)) => last.cursor,
+        (Some(_), None) | (None, _) => passed,
+    };
+    (told, next)
+}
+
+/// A row, as it is told of one of its tasks.
+struct Told {
+    cursor: Cursor,
+    row: Row,
 }
 
 /// What rows are about, looked up for all of them at once.
@@ -219,14 +243,14 @@ struct About {
 }
 
 impl About {
-    async fn of(tx: &mut Tx, rows: &[Row]) -> Result<Self> {
+    async fn of(tx: &mut Tx, told: &[Told]) -> Result<Self> {
         #[derive(Serialize)]
         struct Key {
             id: i64,
             job_id: i64,
         }
-        let jobs: BTreeSet<i64> = rows.iter().filter_map(|row| row.job_id).collect();
-        let tasks: BTreeSet<i64> = rows.iter().filter_map(|row| row.task_id).collect();
+        let jobs: BTreeSet<i64> = told.iter().filter_map(|told| told.row.job_id).collect();
+        let tasks: BTreeSet<i64> = told.iter().filter_map(|told| told.row.task_id).collect();
         let (mut videos, mut places) = (HashMap::new(), HashMap::new());
         if !jobs.is_empty() {
             let found: Vec<(i64, Option<i64>)> = tx.query(JOBS).ids(jobs.clone()).ids(jobs).all().await?;
@@ -240,10 +264,10 @@ impl About {
         Ok(About { videos, places })
     }
 
-    fn event(&self, row: Row) -> Option<Event> {
+    fn event(&self, Told { cursor, row }: Told) -> Option<Event> {
         let job = row.job_id.map(JobId);
         let video = row.video_id.map(VideoId).or_else(|| self.videos.get(&row.job_id?).copied());
-        let (cursor, at) = (row.cursor(), row.at);
+        let at = row.at;
         let what = match (row.task_id, row.video_id, row.job_id) {
             (Some(task), ..) => self.of_task(TaskId(task), row)?,
             (_, Some(_), _) => What::Video(VideoEvent { what: of_video(&row.command)? }),
@@ -297,8 +321,20 @@ fn of_worker(row: Row) -> Option<WorkerEvent> {
 }
 
 impl Row {
-    fn cursor(&self) -> Cursor {
-        Cursor { xact: self.xact, id: self.id }
+    /// Where a reader is who was told of the first `told` of its tasks.
+    fn cursor(&self, told: i64) -> Cursor {
+        let told = if told < self.tasks { told } else { WHOLE };
+        Cursor { xact: self.xact, id: self.id, told }
+    }
+
+    /// The row for each of its tasks that a reader at `at` was not told of.
+    fn each_after(self, at: Cursor) -> impl Iterator<Item = Told> {
+        let is_inside = (at.xact, at.id) == (self.xact, self.id);
+        let told = if is_inside { at.told } else { 0 };
+        (told..self.tasks).map(move |nth| {
+            let task_id = self.task_id.map(|first| first + nth);
+            Told { cursor: self.cursor(nth + 1), row: Row { task_id, ..self.clone() } }
+        })
     }
 }
 

@@ -35,6 +35,7 @@ migrations![
     "0006_compatible",
     "0007_lean" fits 6,
     "0008_log_order" fits 6,
+    "0009_audit_runs",
 ];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;

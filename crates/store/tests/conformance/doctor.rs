@@ -33,6 +33,10 @@ on_both_engines![
     a_second_commit_in_the_audit_is_found,
     a_second_commit_that_was_settled_at_once_is_found,
     a_gap_in_the_audit_of_an_execution_is_found,
+    a_state_that_the_run_of_its_audit_does_not_explain_is_found,
+    a_gap_inside_a_run_of_the_audit_is_found,
+    a_second_commit_inside_a_run_of_the_audit_is_found,
+    a_gap_of_an_execution_inside_a_run_of_the_audit_is_found,
     a_video_that_points_astray_is_found,
     a_generation_that_nobody_committed_is_found,
     an_outcome_that_the_tasks_do_not_say_is_found,
@@ -40,6 +44,7 @@ on_both_engines![
     the_database_refuses_a_second_open_execution,
     the_database_refuses_a_second_commit,
     the_database_refuses_states_that_contradict_themselves,
+    the_database_refuses_runs_of_no_tasks,
 ];
 
 /// A job of each kind of task: done and settled, running, failed once, ready.
@@ -246,6 +251,68 @@ SELECT at, job_id, task_id, fence, role, 'magic', to_state, to_state, 'LEASED', 
     damage(world, sql, "the audit of an execution has no gap").await;
 }
 
+/// As [`damage`], by a row for a run of tasks that is right for its first one: the second one is what must be found.
+async fn damage_run(world: &World, sql: &'static str, check: &str) {
+    damage(world, sql, check).await;
+    let found = world.store.examine().await.unwrap().findings;
+    let subjects = found.iter().filter(|finding| finding.check.contains(check)).map(|it| it.subject.as_str());
+    assert_eq!(subjects.collect::<Vec<_>>(), ["task 1-1"], "{found:#?}");
+}
+
+/// Two tasks: the first is READY once more, and the second still runs.
+async fn second_runs(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(wide(2)).await;
+    let tasks = world.store.claim(worker, 2).await.unwrap();
+    world.fail(&tasks[0], Kind::Transient).await;
+    world.turn(1_000_000);
+    let due = world.store.due(10).await.unwrap();
+    world.store.retry(&due.retries).await.unwrap();
+}
+
+async fn a_state_that_the_run_of_its_audit_does_not_explain_is_found(world: &World) {
+    second_runs(world).await;
+
+    let sql = "
+INSERT INTO audit (at, job_id, task_id, tasks, role, command, to_state)
+SELECT at, job_id, task_id, 2, role, 'magic', 'READY' FROM audit WHERE command = 'retry'";
+    damage_run(world, sql, "the audit explains each task's state").await;
+}
+
+async fn a_gap_inside_a_run_of_the_audit_is_found(world: &World) {
+    second_runs(world).await;
+
+    let sql = "
+INSERT INTO audit (at, job_id, task_id, tasks, role, command, from_state, to_state)
+SELECT at, job_id, task_id, 2, role, 'magic', 'READY', 'READY' FROM audit WHERE command = 'retry'";
+    damage_run(world, sql, "the audit has no gap").await;
+}
+
+async fn a_second_commit_inside_a_run_of_the_audit_is_found(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(wide(3)).await;
+    let tasks = world.store.claim(worker, 2).await.unwrap();
+    world.commit(&tasks[1]).await;
+
+    let sql = "
+INSERT INTO audit (at, job_id, task_id, tasks, role, command, to_state, to_execution)
+SELECT at, job_id, task_id - 1, 2, role, command, to_state, 'COMMITTED' FROM audit WHERE command = 'commit'";
+    damage_run(world, sql, "the audit shows at most one commit").await;
+}
+
+async fn a_gap_of_an_execution_inside_a_run_of_the_audit_is_found(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(wide(2)).await;
+    let tasks = world.store.claim(worker, 2).await.unwrap();
+    world.progress(&tasks[1], 1).await;
+
+    let sql = "
+INSERT INTO audit (at, job_id, task_id, tasks, fence, role, command, from_state, to_state, from_execution, to_execution)
+SELECT at, job_id, task_id - 1, 2, fence, role, command, from_state, to_state, 'LEASED', to_execution
+FROM audit WHERE command = 'start'";
+    damage_run(world, sql, "the audit of an execution has no gap").await;
+}
+
 /// A video with one generation.
 async fn published(world: &World) -> GenerationId {
     let worker = world.worker("noop").await;
@@ -350,4 +417,14 @@ async fn the_database_refuses_states_that_contradict_themselves(world: &World) {
     }
 
     assert_eq!(world.task_states(job).await, ["DONE", "ERROR", "RUNNING", "READY"]);
+}
+
+async fn the_database_refuses_runs_of_no_tasks(world: &World) {
+    for sql in [
+        "INSERT INTO audit (at, job_id, task_id, tasks, role, command) VALUES (0, 1, 1048576, 0, 'user', 'magic')",
+        "INSERT INTO audit (at, job_id, task_id, tasks, role, command) VALUES (0, 1, 1048576, -1, 'user', 'magic')",
+        "INSERT INTO audit (at, job_id, tasks, role, command) VALUES (0, 1, 2, 'user', 'magic')",
+    ] {
+        assert!(world.execute(sql).await.is_err(), "{sql}");
+    }
 }
