@@ -37,6 +37,7 @@ on_both_engines![
     a_gap_inside_a_run_of_the_audit_is_found,
     a_second_commit_inside_a_run_of_the_audit_is_found,
     a_gap_of_an_execution_inside_a_run_of_the_audit_is_found,
+    a_gap_in_the_audit_of_an_archived_job_is_found,
     a_video_that_points_astray_is_found,
     a_generation_that_nobody_committed_is_found,
     an_outcome_that_the_tasks_do_not_say_is_found,
@@ -311,6 +312,20 @@ INSERT INTO audit (at, job_id, task_id, tasks, fence, role, command, from_state,
 SELECT at, job_id, task_id - 1, 2, fence, role, command, from_state, to_state, 'LEASED', to_execution
 FROM audit WHERE command = 'start'";
     damage_run(world, sql, "the audit of an execution has no gap").await;
+}
+
+async fn a_gap_in_the_audit_of_an_archived_job_is_found(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(wide(2)).await;
+    world.work_off(worker).await;
+    world.turn(1);
+    world.store.archive(world.now(), 10).await.unwrap();
+    assert_eq!(world.count("SELECT count(*) FROM task").await, 0);
+
+    let sql = "
+INSERT INTO audit (at, job_id, task_id, tasks, role, command, from_state, to_state)
+SELECT at, job_id, task_id, 2, role, 'magic', 'NEW', to_state FROM audit WHERE command = 'commit'";
+    damage(world, sql, "the audit has no gap").await;
 }
 
 /// A video with one generation.

@@ -1,9 +1,9 @@
 //! Events, read from a cursor on.
 
-use crate::shop::{commit_of, new_job, planned, simple, wide};
+use crate::shop::{commit_all, commit_of, new_job, planned, simple, wide};
 use crate::world::{OFFLINE, World};
 use rules::worker::Command;
-use rules::{VideoId, failure};
+use rules::{JobId, TaskId, VideoId, failure};
 use serde_json::json;
 use sqlx::postgres::PgConnection;
 use std::time::{Duration, Instant};
@@ -15,6 +15,12 @@ on_both_engines![
     a_job_is_told_from_its_submission_to_its_end,
     a_reader_that_remembers_its_cursor_sees_each_event_once,
     pages_of_any_size_tell_the_same,
+    a_run_is_told_task_by_task,
+    who_stopped_inside_a_run_is_told_the_rest_of_it,
+    a_page_is_no_longer_than_asked_for_however_long_a_run_is,
+    a_cursor_of_old_stands_behind_the_whole_row,
+    a_claim_of_many_begins_its_job_once,
+    a_place_that_a_run_does_not_have_is_behind_it,
     a_segment_says_where_it_stands,
     a_failed_and_a_recovered_attempt_are_told,
     what_happens_to_a_video_is_told,
@@ -143,6 +149,115 @@ async fn pages_of_any_size_tell_the_same(world: &World) {
 
     for max in [1, 2, 3, 7] {
         assert_eq!(all(&world.store, max).await, whole, "in pages of {max}");
+    }
+}
+
+/// A job of so many tasks, all but the last one of which are committed in one batch.
+async fn committed(world: &World, tasks: u32) -> JobId {
+    let worker = world.worker("noop").await;
+    let job = world.submit(wide(tasks)).await;
+    let claimed = world.store.claim(worker, tasks).await.unwrap();
+    commit_all(&world.store, &claimed[..claimed.len() - 1]).await;
+    assert_eq!(world.count("SELECT count(*) FROM audit WHERE command = 'commit'").await, 1);
+    world.submit(simple()).await;
+    job
+}
+
+fn tasks(events: &[Event]) -> Vec<TaskId> {
+    let task = |event: &Event| match &event.what {
+        What::Segment(segment) => Some(segment.task),
+        _ => None,
+    };
+    events.iter().filter_map(task).collect()
+}
+
+async fn a_run_is_told_task_by_task(world: &World) {
+    let job = committed(world, 8).await;
+
+    let events = told(world).await;
+
+    assert_eq!(tasks(&events), (0..7).map(|number| TaskId::new(job, number)).collect::<Vec<_>>());
+    let is_placed = |event: &Event| match &event.what {
+        What::Segment(segment) => {
+            segment.place.as_ref().map(|place| place.segment) == Some(segment.task.0 % TaskId::PER_JOB)
+        }
+        _ => true,
+    };
+    assert!(events.iter().all(is_placed), "{events:?}");
+    assert!(events.is_sorted_by(|event, later| event.cursor < later.cursor), "each has a place of its own");
+}
+
+async fn who_stopped_inside_a_run_is_told_the_rest_of_it(world: &World) {
+    committed(world, 8).await;
+
+    let events = told(world).await;
+
+    for (at, event) in events.iter().enumerate() {
+        let last_event_id = event.cursor.to_string();
+        for max in [1, 2, 3, 7, 100] {
+            let (rest, _) = read(&world.store, last_event_id.parse().unwrap(), max).await;
+            assert_eq!(rest, events[at + 1..], "after {last_event_id}, in pages of {max}");
+        }
+    }
+}
+
+async fn a_page_is_no_longer_than_asked_for_however_long_a_run_is(world: &World) {
+    committed(world, 8).await;
+    let whole = told(world).await;
+
+    for max in 1..12 {
+        let (mut at, mut events) = ("0-0".parse().unwrap(), Vec::new());
+        loop {
+            let page = world.store.events(at, max).await.unwrap();
+            assert!(page.events.len() as i64 <= max && page.next >= at);
+            events.extend(page.events);
+            at = page.next;
+            if page.is_last {
+                break;
+            }
+        }
+        assert_eq!(events, whole, "in pages of {max}");
+    }
+}
+
+async fn a_cursor_of_old_stands_behind_the_whole_row(world: &World) {
+    committed(world, 8).await;
+    let events = told(world).await;
+    let first = events.iter().position(|event| matches!(event.what, What::Segment(_))).unwrap();
+    let inside = events[first].cursor.to_string();
+    let (of_old, _) = inside.rsplit_once('-').unwrap();
+
+    let (rest, _) = read(&world.store, of_old.parse().unwrap(), 3).await;
+
+    assert_eq!(events[first + 6].cursor.to_string(), of_old, "it is the place of the run's last task");
+    assert_eq!(rest, events[first + 7..]);
+}
+
+async fn a_claim_of_many_begins_its_job_once(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(wide(5)).await;
+    world.store.claim(worker, 3).await.unwrap();
+    world.store.claim(worker, 2).await.unwrap();
+
+    let events = told(world).await;
+
+    assert_eq!(words(&events), ["worker active", "job submitted pending", "job state processing"]);
+    let begun = events.last().unwrap().cursor.to_string();
+    assert_eq!(begun.split('-').count(), 2, "nothing is left of the row: {begun}");
+}
+
+async fn a_place_that_a_run_does_not_have_is_behind_it(world: &World) {
+    committed(world, 3).await;
+    let events = told(world).await;
+
+    for event in &events {
+        let place = event.cursor.to_string();
+        let row = place.split('-').take(2).collect::<Vec<_>>().join("-");
+        for max in [1, 10] {
+            let (beyond, _) = read(&world.store, format!("{row}-99").parse().unwrap(), max).await;
+            let (behind, _) = read(&world.store, row.parse().unwrap(), max).await;
+            assert_eq!(beyond, behind, "after {row}-99, in pages of {max}");
+        }
     }
 }
 

@@ -55,6 +55,7 @@ macro_rules! on_sqlite_alone {
 
 mod alert;
 mod archive;
+mod audit;
 mod bad_input;
 mod bury;
 mod cancel;
