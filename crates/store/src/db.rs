@@ -395,7 +395,7 @@ fn for_postgres(given: Vec<Given>) -> PgArguments {
     for given in given {
         let (each, once) = match given {
             Given::Value(value) => (Vec::new(), vec![value]),
-            Given::Rows(Batch { each, once, .. }) => (each, once),
+            Given::Rows(batch) => batch.sent(),
         };
         for column in each {
             match column {
@@ -422,7 +422,7 @@ fn for_sqlite(given: Vec<Given>) -> SqliteArguments {
     for given in given {
         let (each, once) = match given {
             Given::Value(value) => (Vec::new(), vec![value]),
-            Given::Rows(Batch { each, once, .. }) => (each, once),
+            Given::Rows(batch) => batch.sent(),
         };
         let json = (!each.is_empty()).then(|| Value::Text(Some(rows::json(&each))));
         for value in json.into_iter().chain(once) {

@@ -4,7 +4,8 @@
 //! PostgreSQL is given an array for each column instead, and opens them with `unnest`, for a third to a fifth of the
 //! cost; SQLite is given the JSON, and opens it with `json_each`. A column that all rows of a batch have in common is
 //! given as one plain value. Where nothing differs but the key by which rows are found, `t.id = r.id` becomes
-//! `t.id = ANY($1)`, which finds all of them in one scan. And for SQLite `FOR UPDATE …` is dropped: there the transaction
+//! `t.id = ANY($1)`, which finds all of them in one scan; or, where the keys are consecutive, `t.id BETWEEN` the first and
+//! the last, which is one look-up. And for SQLite `FOR UPDATE …` is dropped: there the transaction
 //! already holds the only write lock.
 
 use crate::rows::{Kind, Named, Sent, Shape};
@@ -76,7 +77,7 @@ fn make(sql: &str, engine: Engine, shapes: &[Shape]) -> String {
             if shape.is_empty() {
                 1
             } else {
-                arrays(engine, shape) + count(shape, Sent::Once)
+                arrays(engine, shape) + 2 * count(shape, Sent::Run) + count(shape, Sent::Once)
             }
         });
         1 + sent.sum::<usize>()
@@ -89,21 +90,13 @@ fn make(sql: &str, engine: Engine, shapes: &[Shape]) -> String {
 
 /// What follows a batch, when the batch is but a list of keys: the one place that speaks of the key asks for any of them.
 fn found_by_key(engine: Engine, batch: &Opened<'_>, shape: &Shape) -> Option<String> {
-    let each: Vec<&Named> =
-        batch.columns.iter().zip(shape).filter(|(_, sent)| **sent == Sent::Each).map(|(it, _)| it).collect();
-    let &[key] = each.as_slice() else { return None };
-    let name = format!("{}.{}", batch.alias, key.name);
-    let is_whole = |at: usize, text: &str| {
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word)
-    };
-    let uses = |text: &str| text.match_indices(&name).filter(|&(at, _)| is_whole(at, text)).count();
-    let (before, after) = batch.after.split_once(&format!(" = {name}")).filter(|(before, _)| {
-        uses(batch.before) == 0 && uses(batch.after) == 1 && !before.contains("LEFT JOIN")
-    })?;
-    let keys = match engine {
-        Engine::Postgres => format!("= ANY(${}::{}[])", batch.parameter, sql_type(key.kind)),
-        Engine::Sqlite => format!("IN (SELECT value FROM json_each(${}))", batch.parameter),
+    let mut each = batch.columns.iter().zip(shape).filter(|(_, sent)| **sent != Sent::Once);
+    let (Some((key, sent)), None) = (each.next(), each.next()) else { return None };
+    let (before, after) = batch.around_key(&key.name)?;
+    let keys = match (engine, sent) {
+        (_, Sent::Run) => format!("BETWEEN {0}.{FIRST} AND {0}.{LAST}", batch.alias),
+        (Engine::Postgres, _) => format!("= ANY(${}::{}[])", batch.parameter, sql_type(key.kind)),
+        (Engine::Sqlite, _) => format!("IN (SELECT value FROM json_each(${}))", batch.parameter),
     };
     Some(format!("{before} {keys}{after}"))
 }
@@ -142,6 +135,21 @@ struct Opened<'a> {
     after: &'a str,
 }
 
+impl<'a> Opened<'a> {
+    /// The text before and behind ` = r.name`, where that is all that is said of the column.
+    fn around_key(&self, name: &str) -> Option<(&'a str, &'a str)> {
+        let name = format!("{}.{name}", self.alias);
+        let is_whole = |at: usize, text: &str| {
+            let is_word = |c: char| c.is_alphanumeric() || c == '_';
+            !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word)
+        };
+        let uses = |text: &str| text.match_indices(&name).filter(|&(at, _)| is_whole(at, text)).count();
+        self.after.split_once(&format!(" = {name}")).filter(|(before, _)| {
+            uses(self.before) == 0 && uses(self.after) == 1 && !before.contains("LEFT JOIN")
+        })
+    }
+}
+
 fn opened(sql: &str) -> Option<Opened<'_>> {
     let (before, rest) = sql.split_once("json_to_recordset($")?;
     let parts = || {
@@ -162,11 +170,14 @@ fn named(column: &str) -> Option<Named> {
         "BOOLEAN" => Kind::Bool,
         _ => return None,
     };
-    Some(Named { name: name.into(), kind })
+    Some(Named { name: name.into(), kind, is_key: false })
 }
 
 fn rows(sql: &str) -> Vec<Vec<Named>> {
-    let Some(opened) = opened(sql) else { return Vec::new() };
+    let Some(mut opened) = opened(sql) else { return Vec::new() };
+    for at in 0..opened.columns.len() {
+        opened.columns[at].is_key = opened.around_key(&opened.columns[at].name).is_some();
+    }
     let mut rows = rows(opened.after);
     rows.resize_with(rows.len().max(opened.parameter), Vec::new);
     rows[opened.parameter - 1] = opened.columns;
@@ -188,14 +199,19 @@ fn open_all(sql: &str, engine: Engine, shapes: &[Shape], first: &impl Fn(usize) 
     format!("{before}({rows}) AS {alias}{after}")
 }
 
-/// What all rows of a batch have in common, as one row.
+/// The ends of a run of keys.
+const FIRST: &str = "first_key";
+const LAST: &str = "last_key";
+
+/// What is sent once of a batch, as one row.
 fn once(engine: Engine, columns: &[Named], shape: &Shape, first: usize) -> String {
-    let common: Vec<&Named> =
-        columns.iter().zip(shape).filter(|(_, sent)| **sent == Sent::Once).map(|(it, _)| it).collect();
-    let from = first + arrays(engine, shape);
-    let selected = common.iter().enumerate().map(|(at, column)| match engine {
-        Engine::Postgres => format!("${}::{} AS {}", from + at, sql_type(column.kind), column.name),
-        Engine::Sqlite => format!("${} AS {}", from + at, column.name),
+    let ends = if shape.contains(&Sent::Run) { [FIRST, LAST].as_slice() } else { &[] };
+    let ends = ends.iter().map(|end| (*end, Kind::Int));
+    let common = columns.iter().zip(shape).filter(|(_, sent)| **sent == Sent::Once);
+    let plain = ends.chain(common.map(|(column, _)| (column.name.as_str(), column.kind)));
+    let selected = plain.zip(first + arrays(engine, shape)..).map(|((name, kind), at)| match engine {
+        Engine::Postgres => format!("${at}::{} AS {name}", sql_type(kind)),
+        Engine::Sqlite => format!("${at} AS {name}"),
     });
     let selected: Vec<String> = selected.collect();
     if selected.is_empty() {
@@ -217,11 +233,12 @@ fn open(engine: Engine, columns: &[Named], shape: &Shape, first: usize) -> Strin
             (Sent::Each, Engine::Postgres) => format!("u.{}", column.name),
             (Sent::Each, Engine::Sqlite) if count(shape, Sent::Each) == 1 => "value".into(),
             (Sent::Each, Engine::Sqlite) => format!("value->>{}", each.len()),
+            (Sent::Run, _) => unreachable!("a run is found by its key"),
         };
         selected.push(format!("{value} AS {}", column.name));
         match sent {
-            Sent::Once => once += 1,
             Sent::Each => each.push(column),
+            Sent::Once | Sent::Run => once += 1,
         }
     }
     let selected = selected.join(", ");
@@ -266,7 +283,7 @@ fn renumber(sql: &str, moved: impl Fn(usize) -> usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Sent::{Each, Once};
+    use Sent::{Each, Once, Run};
 
     const INSERT: &str = "INSERT INTO t SELECT r.id, r.word, $1 \
         FROM json_to_recordset($2::json) AS r(id BIGINT, word TEXT) WHERE id < $3";
@@ -277,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_statement_knows_its_batches() {
-        let named = |name: &str, kind| Named { name: name.into(), kind };
+        let named = |name: &str, kind| Named { name: name.into(), kind, is_key: false };
 
         assert_eq!(statement(INSERT).rows, [vec![], vec![named("id", Kind::Int), named("word", Kind::Text)]]);
     }
@@ -325,6 +342,17 @@ mod tests {
             "UPDATE t SET word = r.word FROM (SELECT $3 AS word) AS r \
              WHERE t.id IN (SELECT value FROM json_each($2)) AND t.n < $1"
         );
+        assert_eq!(
+            form(Engine::Postgres, [Run, Once]),
+            "UPDATE t SET word = r.word \
+             FROM (SELECT $2::BIGINT AS first_key, $3::BIGINT AS last_key, $4::TEXT AS word) AS r \
+             WHERE t.id BETWEEN r.first_key AND r.last_key AND t.n < $1"
+        );
+        assert_eq!(
+            form(Engine::Sqlite, [Run, Once]),
+            "UPDATE t SET word = r.word FROM (SELECT $2 AS first_key, $3 AS last_key, $4 AS word) AS r \
+             WHERE t.id BETWEEN r.first_key AND r.last_key AND t.n < $1"
+        );
         assert!(
             form(Engine::Postgres, [Each, Each]).contains("WHERE t.id = r.id"),
             "each has a word of its own"
@@ -333,7 +361,11 @@ mod tests {
 
     #[test]
     fn a_key_that_is_needed_for_more_than_finding_stays_a_row() {
-        let keyed = |sql| statement(sql).form(Engine::Postgres, vec![vec![Each]]).contains("ANY");
+        let keyed = |sql| {
+            let is_keyed = statement(sql).form(Engine::Postgres, vec![vec![Each]]).contains("ANY");
+            assert_eq!(statement(sql).rows[0][0].is_key, is_keyed, "{sql}");
+            is_keyed
+        };
 
         assert!(keyed("SELECT t.id FROM json_to_recordset($1::json) AS r(id BIGINT) JOIN t ON t.id = r.id"));
         assert!(!keyed("SELECT r.id FROM json_to_recordset($1::json) AS r(id BIGINT) JOIN t ON t.id = r.id"));

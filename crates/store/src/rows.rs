@@ -22,6 +22,8 @@ pub enum Kind {
 pub struct Named {
     pub name: String,
     pub kind: Kind,
+    /// The statement finds its rows by this column, and does nothing else with it.
+    pub is_key: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,9 +37,9 @@ pub enum Column {
 pub struct Batch {
     pub shape: Shape,
     /// The columns that differ from row to row.
-    pub each: Vec<Column>,
-    /// The others.
-    pub once: Vec<Plain>,
+    each: Vec<Column>,
+    /// The ends of a run of keys, and what all rows have in common.
+    once: Vec<Plain>,
 }
 
 /// How each column of a batch is sent: a statement has a form of its own for each such list.
@@ -47,6 +49,8 @@ pub type Shape = Vec<Sent>;
 pub enum Sent {
     /// A value for each row.
     Each,
+    /// The first and the last of consecutive keys: they are found by one look-up.
+    Run,
     /// One value, for all rows have it.
     Once,
 }
@@ -58,21 +62,28 @@ pub const MANY: usize = 32;
 impl Batch {
     pub fn new<T: Serialize>(rows: &[T], named: &[Named]) -> Self {
         let columns = columns(rows, named);
-        let shape = shape(&columns);
-        let (mut each, mut once) = (Vec::new(), Vec::new());
+        let shape = shape(&columns, named);
+        let (mut run, mut each, mut once) = (Vec::new(), Vec::new(), Vec::new());
         for (column, sent) in columns.into_iter().zip(&shape) {
-            match sent {
-                Sent::Each => each.push(column),
-                Sent::Once => once.push(column.into_first()),
+            match (sent, column.run()) {
+                (Sent::Run, Some((first, last))) => run.extend([first, last].map(Plain::from)),
+                (Sent::Once, _) => once.push(column.into_first()),
+                (Sent::Each | Sent::Run, _) => each.push(column),
             }
         }
-        Batch { shape, each, once }
+        run.append(&mut once);
+        Batch { shape, each, once: run }
+    }
+
+    /// What is sent: columns first, then plain values.
+    pub fn sent(self) -> (Vec<Column>, Vec<Plain>) {
+        (self.each, self.once)
     }
 }
 
 /// A single row is sent as plain values, many rows without what they repeat. At least one column of several rows is
 /// sent for each, for it says how many there are.
-fn shape(columns: &[Column]) -> Shape {
+fn shape(columns: &[Column], named: &[Named]) -> Shape {
     let rows = columns.first().map_or(0, Column::len);
     let mut shape: Shape = match rows {
         1 => return vec![Sent::Once; columns.len()],
@@ -81,6 +92,13 @@ fn shape(columns: &[Column]) -> Shape {
     };
     if !shape.contains(&Sent::Each) {
         shape[0] = Sent::Each;
+    }
+    let mut each = (0..shape.len()).filter(|at| shape[*at] == Sent::Each);
+    if let (Some(key), None) = (each.next(), each.next())
+        && named[key].is_key
+        && columns[key].run().is_some()
+    {
+        shape[key] = Sent::Run;
     }
     shape
 }
@@ -154,6 +172,16 @@ impl Column {
             Column::Bool(cells) => is_alike(cells),
         };
         if is_alike { Sent::Once } else { Sent::Each }
+    }
+
+    /// The ends of consecutive numbers, in order.
+    pub fn run(&self) -> Option<(i64, i64)> {
+        let Column::Int(cells) = self else { return None };
+        let is_next = |pair: &[Option<i64>]| pair[0].and_then(|one| one.checked_add(1)) == pair[1];
+        match (*cells.first()?, *cells.last()?) {
+            (Some(first), Some(last)) if cells.windows(2).all(is_next) => Some((first, last)),
+            _ => None,
+        }
     }
 
     fn into_first(self) -> Plain {
@@ -402,7 +430,7 @@ mod tests {
 
     #[test]
     fn columns_are_found_by_name_and_what_is_missing_is_null() {
-        let named = |name: &str, kind| Named { name: name.into(), kind };
+        let named = |name: &str, kind| Named { name: name.into(), kind, is_key: false };
         let named = [
             named("word", Kind::Text),
             named("id", Kind::Int),
@@ -434,11 +462,39 @@ mod tests {
         let batch =
             |rows: i64| [Column::Int((0..rows).map(Some).collect()), Column::Text(vec![None; rows as usize])];
         let alike = [Column::Int(vec![Some(1); MANY]), Column::Text(vec![None; MANY])];
+        let shape = |columns: &[Column]| shape(columns, &named(false));
 
         assert_eq!(shape(&batch(0)), [Each, Each]);
         assert_eq!(shape(&batch(1)), [Once, Once]);
         assert_eq!(shape(&batch(2)), [Each, Each]);
         assert_eq!(shape(&batch(MANY as i64)), [Each, Once]);
         assert_eq!(shape(&alike), [Each, Once], "one column says how many rows there are");
+    }
+
+    fn named(is_key: bool) -> [Named; 2] {
+        [("id", Kind::Int, is_key), ("word", Kind::Text, false)].map(|(name, kind, is_key)| Named {
+            name: name.into(),
+            kind,
+            is_key,
+        })
+    }
+
+    #[test]
+    fn consecutive_keys_are_sent_as_their_ends() {
+        use Sent::{Each, Once, Run};
+        let shape = |ids: Vec<i64>| {
+            let words = Column::Text(vec![None; ids.len()]);
+            shape(&[Column::Int(ids.into_iter().map(Some).collect()), words], &named(true))
+        };
+
+        assert_eq!(shape((7..107).collect()), [Run, Once]);
+        assert_eq!(shape((i64::MAX - 50..=i64::MAX).collect()), [Run, Once]);
+        assert_eq!(shape((7..57).chain(58..90).collect()), [Each, Once], "a gap");
+        assert_eq!(shape((7..107).rev().collect()), [Each, Once], "not in order");
+        assert_eq!(shape((7..57).chain(56..90).collect()), [Each, Once], "twice the same");
+        let whole = |column: Column| column.run();
+        assert_eq!(whole(Column::Int(vec![Some(1), Some(2), Some(3)])), Some((1, 3)));
+        assert_eq!(whole(Column::Int(vec![None, Some(1)])), None);
+        assert_eq!(whole(Column::Int(vec![Some(i64::MAX), Some(i64::MIN)])), None);
     }
 }
