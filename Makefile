@@ -77,7 +77,7 @@ chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a r
 # The last commit before the newest migration: one whose schema is this one's would show less.
 PREVIOUS = $(shell git log -1 --diff-filter=A --format=%H -- crates/store/migrations/postgres)^
 
-upgrade: ## Replace servers and workers of FROM=COMMIT (default: of the schema before) by those of this version, one by one, while videos are made
+upgrade: ## Replace servers and workers of FROM=COMMIT (default: of the schema before) by those of this version while videos are made
 	@scripts/install-missing test
 	@scripts/previous '$(or $(FROM),$(PREVIOUS))'
 	@VODMILL_PREVIOUS='$(CURDIR)/target/previous/target/debug/vodmill' scripts/with-services \

@@ -17,14 +17,14 @@ FOR UPDATE SKIP LOCKED";
 
 /// A commit that is not settled keeps its job from being archived.
 const UNSETTLED: &str = "
-SELECT task_id FROM execution WHERE task_id BETWEEN $1 AND $2 AND finished_at IS NULL LIMIT 1";
+SELECT id FROM task WHERE id BETWEEN $1 AND $2 AND committed_at IS NOT NULL AND finished_at IS NULL LIMIT 1";
 
 const INSERT: &str = "
 INSERT INTO job_archive (job_id, video_id, user_id, idempotency_key, spec_hash, outcome, ended_at, archived_at, record)
 SELECT id, video_id, user_id, idempotency_key, spec_hash, outcome, ended_at, $2, $3 FROM job WHERE id = $1";
 
 const FORGET: [&str; 5] = [
-    "DELETE FROM execution WHERE task_id BETWEEN $1 AND $2",
+    "DELETE FROM execution_aborted WHERE task_id BETWEEN $1 AND $2",
     "DELETE FROM task_input WHERE task_id BETWEEN $1 AND $2",
     "DELETE FROM task WHERE id BETWEEN $1 AND $2",
     "DELETE FROM stage WHERE job_id BETWEEN $1 AND $2",

@@ -6,15 +6,15 @@ use rules::{Fence, TaskId, Token, WorkerId, failure};
 use wire::{Answer, Failure, Proof, Renewal, Usage};
 
 const HELD: &str = "
-SELECT task_id, fence, token, progress FROM execution
-WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS') AND ($1 = '' OR worker_id = $1)
-ORDER BY task_id";
+SELECT id, fence, token, progress FROM task
+WHERE leased_at IS NOT NULL AND committed_at IS NULL AND ($1 = '' OR worker_id = $1)
+ORDER BY id";
 
 const HELD_LOCALLY: &str = "
-SELECT task_id, fence, token, progress FROM execution
-WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS')
+SELECT id, fence, token, progress FROM task
+WHERE leased_at IS NOT NULL AND committed_at IS NULL
   AND $1 = '' AND worker_id IN (SELECT id FROM worker WHERE kind = 'local')
-ORDER BY task_id";
+ORDER BY id";
 
 impl Store {
     /// Gives back, as a draining worker would, whatever is leased to anybody; how much that was. The caller must know

@@ -81,13 +81,16 @@ UNION ALL
 SELECT 'ERROR' AS state, priority, count(*) AS count, min(due_at) AS since
 FROM task WHERE due_at IS NOT NULL GROUP BY priority
 UNION ALL
-SELECT 'RUNNING' AS state, t.priority, count(*) AS count, min(e.leased_at) AS since
-FROM execution e JOIN task t ON t.id = e.task_id
-WHERE e.finished_at IS NULL AND e.status IN ('LEASED', 'IN_PROGRESS') GROUP BY t.priority";
+SELECT 'RUNNING' AS state, priority, count(*) AS count, min(leased_at) AS since
+FROM task WHERE leased_at IS NOT NULL AND committed_at IS NULL GROUP BY priority";
 
 const JOBS: &str = "
 SELECT (SELECT count(*) FROM job WHERE outcome IS NULL) AS open,
-       (SELECT count(DISTINCT task_id / 1048576) FROM execution WHERE finished_at IS NULL) AS in_progress";
+       (SELECT count(DISTINCT job_id) FROM (
+            SELECT id / 1048576 AS job_id FROM task WHERE leased_at IS NOT NULL AND committed_at IS NULL
+            UNION ALL
+            SELECT id / 1048576 AS job_id FROM task WHERE committed_at IS NOT NULL AND finished_at IS NULL
+        ) open) AS in_progress";
 
 const WORKERS: &str = "
 SELECT status, count(*) AS count, CAST(sum(slots) AS BIGINT) AS slots, CAST(sum(running) AS BIGINT) AS running
@@ -102,8 +105,8 @@ const OUTBOX: &str =
     "SELECT count(*) AS count, min(created_at) AS since FROM outbox WHERE delivered_at IS NULL";
 
 const OVERDUE: &str = "
-SELECT count(*) FROM execution
-WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS') AND lease_expires_at <= $1";
+SELECT count(*) FROM task
+WHERE leased_at IS NOT NULL AND committed_at IS NULL AND lease_expires_at <= $1";
 
 impl Store {
     pub async fn census(&self) -> Result<Census> {

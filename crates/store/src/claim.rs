@@ -8,7 +8,7 @@ use crate::lane;
 use crate::moves::{Moves, Words};
 use crate::queue;
 use crate::results::Reading;
-use crate::task::{Loaded, TaskRow};
+use crate::task::{Loaded, ReadyRow};
 use rules::lease::Terms;
 use rules::task::Command;
 use rules::{Fence, JobId, Millis, TaskId, Token, WorkerId};
@@ -100,15 +100,15 @@ impl Store {
 
         let mut moves = Moves::new(tx.now());
         let (mut assignments, mut waits) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        // One for all of them: it only has to differ from that of any other claim of the same task.
+        let token = Token(rand::random_range(1..i64::MAX));
         for row in rows {
-            let waited = tx.now() - Millis(row.queued_at.unwrap_or(tx.now().0));
-            let mut loaded = Loaded::new(row, None)?;
-            let Some(stage) = work.get(&key(&loaded.row)) else { continue };
-            let token = Token(rand::random_range(1..i64::MAX));
+            let Some(stage) = work.get(&key(&row)) else { continue };
+            let mut loaded = row.loaded();
             let claim = Command::Claim { worker, token, terms: self.terms(stage, tx.now()) };
             if moves.make(&mut loaded, &claim, Words::default()).is_ok() {
                 assignments.push(self.assignment(&loaded, token, stage, inputs.get(&loaded.id.0))?);
-                waits.push((stage.priority, waited));
+                waits.push((stage.priority, tx.now() - Millis(row.queued_at)));
             }
         }
         moves.save(&mut tx).await?;
@@ -151,7 +151,7 @@ impl Store {
             stage: stage.name.clone(),
             kind: stage.kind.clone(),
             payload: serde_json::from_str(&stage.payload)?,
-            segment: loaded.row.segment,
+            segment: loaded.segment,
             input: input.map(|input| serde_json::from_str(input)).transpose()?,
             results: BTreeMap::new(),
             attempt: loaded.task.attempts,
@@ -171,7 +171,7 @@ impl WorkRow {
     }
 }
 
-async fn stages_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<StageKey, WorkRow>> {
+async fn stages_of(tx: &mut Tx, rows: &[ReadyRow]) -> Result<HashMap<StageKey, WorkRow>> {
     let mut keys: Vec<StageKey> = rows.iter().map(key).collect();
     keys.sort();
     keys.dedup();
@@ -183,10 +183,10 @@ async fn stages_of(tx: &mut Tx, rows: &[TaskRow]) -> Result<HashMap<StageKey, Wo
 /// What plans say of these tasks. Only tasks of expanded stages have it.
 async fn inputs_of(
     tx: &mut Tx,
-    rows: &[TaskRow],
+    rows: &[ReadyRow],
     work: &HashMap<StageKey, WorkRow>,
 ) -> Result<HashMap<i64, String>> {
-    let has_input = |row: &&TaskRow| work.get(&key(row)).is_some_and(|stage| stage.has_inputs);
+    let has_input = |row: &&ReadyRow| work.get(&key(row)).is_some_and(|stage| stage.has_inputs);
     let ids: Vec<i64> = rows.iter().filter(has_input).map(|row| row.id).collect();
     if ids.is_empty() {
         return Ok(HashMap::new());
@@ -195,6 +195,6 @@ async fn inputs_of(
     Ok(inputs.into_iter().collect())
 }
 
-fn key(row: &TaskRow) -> StageKey {
+fn key(row: &ReadyRow) -> StageKey {
     StageKey { job_id: TaskId(row.id).job().0, position: row.stage }
 }

@@ -22,7 +22,7 @@ const COUNT: &str = "
 SELECT (SELECT count(*) FROM worker WHERE status NOT IN ('offline', 'disabled')) AS workers,
        (SELECT count(*) FROM job WHERE outcome IS NULL) AS pending_jobs,
        (SELECT count(*) FROM task WHERE queued_at IS NOT NULL) AS ready_tasks,
-       (SELECT count(*) FROM execution WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS')) AS running_tasks,
+       (SELECT count(*) FROM task WHERE leased_at IS NOT NULL AND committed_at IS NULL) AS running_tasks,
        (SELECT count(*) FROM outbox WHERE delivered_at IS NULL) AS undelivered_messages";
 
 impl Store {

@@ -131,10 +131,9 @@ SELECT s.name, s.phase, s.kind, s.tasks, s.open, s.failed, s.is_expanded, s.is_r
 FROM stage s WHERE s.job_id = $1 ORDER BY s.position";
 
 const TASKS: &str = "
-SELECT t.id, s.name, t.segment, t.state, t.attempts, t.max_attempts, t.failure, t.due_at, t.updated_at, e.permille
+SELECT t.id, s.name, t.segment, t.state, t.attempts, t.max_attempts, t.failure, t.due_at, t.updated_at, t.permille
 FROM task t
 JOIN stage s ON s.job_id = $1 AND s.position = t.stage
-LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
 WHERE t.id BETWEEN $2 AND $3
 ORDER BY t.id LIMIT $4";
 
@@ -148,12 +147,10 @@ const RUNS: &str = "
 SELECT r.job_id, t.segment / r.length AS number,
        count(DISTINCT CASE WHEN t.state = 'DONE' THEN t.segment END) AS done,
        count(CASE WHEN t.state = 'RUNNING' THEN 1 END) AS running,
-       CAST(coalesce(sum(CASE WHEN t.state = 'RUNNING' THEN
-           (SELECT e.permille FROM execution e WHERE e.task_id = t.id AND e.fence = t.fence) END), 0) AS BIGINT)
-           AS permille,
+       CAST(coalesce(sum(CASE WHEN t.state = 'RUNNING' THEN t.permille END), 0) AS BIGINT) AS permille,
        count(CASE WHEN t.state = 'ERROR' AND t.due_at IS NULL THEN 1 END) AS failed,
        max(CASE WHEN t.state = 'ERROR' AND t.due_at IS NULL THEN
-           (SELECT e.error FROM execution e WHERE e.task_id = t.id AND e.fence = t.fence) END) AS error
+           (SELECT e.error FROM execution_aborted e WHERE e.task_id = t.id AND e.fence = t.fence) END) AS error
 FROM json_to_recordset($2::json) AS r(job_id BIGINT, length BIGINT)
 JOIN stage s ON s.job_id = r.job_id AND s.name = $1
 JOIN task t ON t.id BETWEEN r.job_id * 1048576 AND r.job_id * 1048576 + 1048575 AND t.stage = s.position

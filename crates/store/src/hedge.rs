@@ -22,23 +22,22 @@ use telemetry::metrics::TASK_HEDGES;
 
 /// The last of their stages: nothing of it waits, and none has a twin yet.
 const STRAGGLERS: &str = "
-SELECT e.task_id, e.worker_id, e.started_at, e.permille, t.lane_id, s.first_task, s.tasks
-FROM execution e
-JOIN task t ON t.id = e.task_id AND t.fence = e.fence
+SELECT t.id, t.worker_id, t.started_at, t.permille, t.lane_id, s.first_task, s.tasks
+FROM task t
 JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
-WHERE e.finished_at IS NULL AND e.status = 'IN_PROGRESS' AND s.is_hedged AND t.twin_of IS NULL
+WHERE t.leased_at IS NOT NULL AND t.committed_at IS NULL AND t.status = 'IN_PROGRESS' AND s.is_hedged AND t.twin_of IS NULL
   AND NOT EXISTS (SELECT 1 FROM task w WHERE w.twin_of = t.id)
   AND NOT EXISTS (
       SELECT 1 FROM task q
       WHERE q.id BETWEEN s.first_task AND s.first_task + s.tasks - 1 AND q.state IN ('NEW', 'READY')
   )
-ORDER BY e.started_at LIMIT 100";
+ORDER BY t.started_at LIMIT 100";
 
 const IDLE: &str = "SELECT id, capabilities FROM worker WHERE status = 'idle' AND last_heartbeat > $1";
 
 const TIMES: &str = "
-SELECT wall_ms FROM execution
-WHERE task_id BETWEEN $1 AND $2 AND committed_at IS NOT NULL AND wall_ms IS NOT NULL
+SELECT wall_ms FROM task
+WHERE id BETWEEN $1 AND $2 AND committed_at IS NOT NULL AND wall_ms IS NOT NULL
 ORDER BY wall_ms";
 
 const NEXT: &str = "SELECT max(id) + 1 FROM task WHERE id BETWEEN $1 AND $2";
@@ -56,9 +55,9 @@ FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN task t ON t.twin_of = r.id OR (t.id = r.id AND t.twin_of IS NOT NULL)";
 
 const SETTLED: &str = "
-SELECT e.task_id
+SELECT t.id
 FROM json_to_recordset($1::json) AS r(id BIGINT)
-JOIN execution e ON e.task_id = r.id AND e.status = 'DONE'";
+JOIN task t ON t.id = r.id AND t.status = 'DONE'";
 
 type Row = (i64, String, Option<i64>, Option<i64>, i64, i64, i64);
 
@@ -202,7 +201,7 @@ impl Fates {
     pub fn failed(&mut self, judged: &Loaded) -> Option<FailedSegment> {
         let segment = |task: &Loaded| FailedSegment {
             task: task.id,
-            is_exhausted: task.row.attempts >= task.row.max_attempts,
+            is_exhausted: task.task.attempts >= task.task.max_attempts,
         };
         let Some(other) = self.0.get(&judged.id) else { return Some(segment(judged)) };
         let (other_id, has_failed) = (other.id, has_failed(other));

@@ -111,7 +111,7 @@ pub(crate) async fn set_outcomes(tx: &mut Tx, endings: &[Ending]) -> Result<()> 
 /// Why the last execution of a task ended.
 pub(crate) async fn last_error(tx: &mut Tx, task: TaskId) -> Result<String> {
     const LAST_ERROR: &str = "
-SELECT error FROM execution WHERE task_id = $1 AND error IS NOT NULL ORDER BY fence DESC LIMIT 1";
+SELECT error FROM execution_aborted WHERE task_id = $1 AND error IS NOT NULL ORDER BY fence DESC LIMIT 1";
     let error: Option<(String,)> = tx.query(LAST_ERROR).bind(task).optional().await?;
     Ok(error.map_or_else(|| "no reason was recorded".into(), |(error,)| error))
 }
@@ -133,15 +133,20 @@ pub(crate) async fn retry_policies(
 
 /// The facts a job's state depends on, of many jobs at once.
 const FACTS: &str = "
-SELECT s.job_id, s.phase, s.is_optional, s.failed, s.is_expanded AND s.is_released AND s.open = 0 AS is_finished
+SELECT s.job_id, s.phase, s.is_optional, s.failed, s.is_expanded AND s.is_released AND s.open = 0 AS is_finished,
+       s.tasks - s.open - CASE WHEN s.is_optional THEN s.failed ELSE 0 END AS settled
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN stage s ON s.job_id = r.id";
 
+/// Of which something is leased, or committed and not settled. What is settled, stages count.
 const BEGUN: &str = "
 SELECT r.id FROM json_to_recordset($1::json) AS r(id BIGINT, first BIGINT, last BIGINT)
 WHERE EXISTS (
-    SELECT 1 FROM execution e
-    WHERE e.task_id BETWEEN r.first AND r.last AND e.status <> 'ABORTED'
+    SELECT 1 FROM task t
+    WHERE t.id BETWEEN r.first AND r.last AND t.leased_at IS NOT NULL AND t.committed_at IS NULL
+) OR EXISTS (
+    SELECT 1 FROM task t
+    WHERE t.id BETWEEN r.first AND r.last AND t.committed_at IS NOT NULL AND t.finished_at IS NULL
 )";
 
 #[derive(Serialize)]
@@ -158,6 +163,7 @@ row! {
         is_optional: bool,
         failed: i64,
         is_finished: bool,
+        settled: i64,
     }
 }
 
@@ -181,6 +187,7 @@ pub(crate) async fn states_of(tx: &mut Tx, jobs: &[(JobId, bool)]) -> Result<Has
     for stage in stages {
         let Some(facts) = facts.get_mut(&stage.job_id) else { continue };
         facts.has_failed |= stage.failed > 0 && !stage.is_optional;
+        facts.has_begun |= stage.settled > 0;
         if !stage.is_finished {
             let phase: Phase = stage.phase.parse()?;
             facts.phase = Some(facts.phase.map_or(phase, |earliest| earliest.min(phase)));

@@ -11,17 +11,18 @@ use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::settle::{Ending, advance, end};
 use crate::stage::{self, StageRow, Stages};
-use crate::task::{self, Busy, Loaded};
+use crate::task::{self, Busy, select_tasks};
 use crate::wake::Topic;
 use rules::job::Outcome;
 use rules::task::{Command, Next, State};
 use rules::{JobId, TaskId};
 
 /// Tasks the orchestrator has to look at again: a backoff that is over, or a final error nobody has judged.
-const DUE: &str = "
-SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
-WHERE due_at IS NOT NULL AND due_at <= $1
-ORDER BY due_at LIMIT $2";
+const DUE: &str = select_tasks!(
+    "FROM task t
+WHERE t.due_at IS NOT NULL AND t.due_at <= $1
+ORDER BY t.due_at LIMIT $2"
+);
 
 /// What one look at the due tasks found.
 #[derive(Debug, Clone, Default)]
@@ -37,8 +38,7 @@ impl Store {
         let now = tx.now();
         let rows = tx.query(DUE).bind(now).bind(max).all().await?;
         let mut due = Due::default();
-        for row in rows {
-            let task = Loaded::new(row, None)?;
+        for task in task::loaded(rows)? {
             match task.task.state {
                 State::Error { next: Next::RetryAt(_), .. } => due.retries.push(task.id),
                 State::Error { next: Next::Unjudged, .. } => due.verdicts.push(task.id),
@@ -78,7 +78,7 @@ impl Store {
             let Some(failed) = fates.failed(&task) else { continue };
             let stages = stages.get_mut(&task.id.job());
             let stage =
-                stages.and_then(|stages| stages.iter_mut().find(|stage| stage.position == task.row.stage));
+                stages.and_then(|stages| stages.iter_mut().find(|stage| stage.position == task.stage));
             if let Some(stage) = stage {
                 stage.failed += 1;
                 stage.open -= i64::from(stage.is_optional);

@@ -1,6 +1,7 @@
 //! Load, decide, save — on PostgreSQL and SQLite.
 //!
-//! A change of a task's state is decided by `rules` and saved by [`moves`], with its audit row, in one transaction.
+//! A change of a task's state is decided by `rules`, kept by [`moves`] and saved by [`save`], with its audit row, in one
+//! transaction.
 //! `db` alone knows that there are two engines; `dialect` that they differ in spelling.
 //!
 //! | who | files |
@@ -10,7 +11,7 @@
 //! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`] and [`alert`], [`archive`], [`history`]; and one of several by [`lead`] |
 //!
 //! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
-//! task guards its executions until one is committed; from then on its job's does.
+//! task guards it until it is committed; from then on its job's does.
 //!
 //! To add a query: write the statement as a constant in its noun's file, give `Store` a method named for what
 //! happens, and add the behaviour to `tests/conformance`.
@@ -60,6 +61,7 @@ mod results;
 pub mod retry;
 mod rows;
 pub mod running;
+mod save;
 pub mod session;
 pub mod setting;
 pub mod settle;

@@ -36,9 +36,16 @@ migrations![
     "0007_lean" fits 6,
     "0008_log_order" fits 6,
     "0009_audit_runs",
+    "0010_one_row",
 ];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;
+
+/// The oldest version whose programs work with the schema that this program makes.
+pub fn oldest_that_fits() -> i64 {
+    let needed = (1..).zip(MIGRATIONS).map(|(version, migration)| migration.oldest.unwrap_or(version));
+    needed.max().unwrap_or_default()
+}
 
 const MAKE_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS schema_version (

@@ -3,7 +3,7 @@
 use crate::db::Tx;
 use crate::error::Result;
 use crate::lane::Queue;
-use crate::task::TaskRow;
+use crate::task::ReadyRow;
 use rules::WorkerId;
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,14 +11,14 @@ use std::collections::{BTreeSet, HashMap};
 macro_rules! is_for_worker {
     () => {
         "(twin_of IS NULL OR NOT EXISTS (
-    SELECT 1 FROM execution e
-    WHERE e.task_id = task.twin_of AND e.finished_at IS NULL AND e.worker_id = $5))"
+    SELECT 1 FROM task o
+    WHERE o.id = task.twin_of AND o.state = 'RUNNING' AND o.worker_id = $5))"
     };
 }
 
 const FIRST: &str = concat!(
     "
-SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
+SELECT id, stage, segment, priority, fence, attempts, max_attempts, queued_at FROM task
 WHERE lane_id = $1 AND owner_id = $2 AND queued_at IS NOT NULL AND queued_at <= $3 AND ",
     is_for_worker!(),
     "
@@ -38,10 +38,9 @@ ORDER BY priority DESC, queued_at, id LIMIT $4"
 
 /// As large as the fleet.
 const RUNNING: &str = "
-SELECT t.owner_id, count(*)
-FROM execution e JOIN task t ON t.id = e.task_id
-WHERE e.finished_at IS NULL AND e.status IN ('LEASED', 'IN_PROGRESS')
-GROUP BY t.owner_id";
+SELECT owner_id, count(*) FROM task
+WHERE leased_at IS NOT NULL AND committed_at IS NULL
+GROUP BY owner_id";
 
 /// Whoever claims for an owner with a limit does so alone, or two would both take the last that may run.
 const LOCK_OWNERS: &str = "
@@ -60,7 +59,7 @@ pub(crate) async fn take(
     queues: &[Queue],
     max: i64,
     limit: Option<u32>,
-) -> Result<Vec<TaskRow>> {
+) -> Result<Vec<ReadyRow>> {
     if let (&[queue], None) = (queues, limit) {
         return lock(tx, worker, queue, max).await;
     }
@@ -166,7 +165,7 @@ fn fairly(
     served.into_iter().take(max).map(|(_, it)| it).collect()
 }
 
-async fn lock(tx: &mut Tx, worker: WorkerId, queue: Queue, max: i64) -> Result<Vec<TaskRow>> {
+async fn lock(tx: &mut Tx, worker: WorkerId, queue: Queue, max: i64) -> Result<Vec<ReadyRow>> {
     let first = tx.query(FIRST).bind(queue.lane).bind(queue.owner).bind(queue.ready_before);
     first.bind(max).bind(worker).many().await
 }

@@ -9,16 +9,16 @@ use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::task::{self, Busy};
 use crate::wake::Topic;
-use rules::task::{Command, Name};
-use rules::{ExecutionId, Fence, Millis, TaskId, failure};
+use rules::task::{Command, Name, State};
+use rules::{ExecutionId, Millis, TaskId, failure};
 use serde_json::json;
 use telemetry::metrics::{EXECUTIONS_ENDED, LEASES_EXPIRED};
 
 /// Scans what is open, which is as small as the fleet; an index on the expiry would make each renewal dearer.
 const EXPIRED: &str = "
-SELECT task_id FROM execution
-WHERE finished_at IS NULL AND status IN ('LEASED', 'IN_PROGRESS') AND lease_expires_at <= $1
-ORDER BY task_id LIMIT $2";
+SELECT id FROM task
+WHERE leased_at IS NOT NULL AND committed_at IS NULL AND lease_expires_at <= $1
+ORDER BY id LIMIT $2";
 
 const SERVER_STARTED: &str = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::BIGINT";
 
@@ -83,19 +83,19 @@ impl Store {
         let mut moves = Moves::new(tx.now());
         let (mut recovered, mut logs, mut alerts) = (Vec::new(), Vec::new(), Vec::new());
         for mut task in task::lock(&mut tx, found.iter().copied(), Busy::Skip).await? {
-            let Some(execution) = task.execution.clone() else { continue };
-            let late = tx.now().0 - execution.lease_expires_at;
+            let State::Running { lease, .. } = task.task.state.clone() else { continue };
+            let late = tx.now() - lease.expires_at;
             let note = format!(
-                "execution {}.{} of worker {} was given up: its lease had expired {late} ms ago",
-                task.id, execution.fence, execution.worker_id
+                "execution {}.{} of worker {} was given up: its lease had expired {} ms ago",
+                task.id, task.task.fence.0, lease.worker, late.0
             );
             let words = Words { note: Some(note.clone()), ..Words::default() };
             if moves.make(&mut task, &Command::Recover, words).is_ok() {
                 logs.push(NewLog::of_task(task.id, Level::Warn, note));
                 let now = task.task.state.name();
-                let id = ExecutionId { task: task.id, fence: Fence(execution.fence) };
-                let lost = Recovered { task: task.id, execution: id, worker: execution.worker_id, now };
-                alerts.push(lost.alert(execution.fence));
+                let id = ExecutionId { task: task.id, fence: task.task.fence };
+                let lost = Recovered { task: task.id, execution: id, worker: lease.worker.to_string(), now };
+                alerts.push(lost.alert(id.fence.0));
                 recovered.push(lost);
             }
         }

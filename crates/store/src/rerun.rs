@@ -5,19 +5,21 @@ use crate::audit::{self, AuditRow};
 use crate::db::{Step, again};
 use crate::error::Result;
 use crate::hedge::{self, Rivals};
+use crate::job;
 use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::settle::advance;
 use crate::stage::{self, StageRow};
-use crate::{job, task};
+use crate::task::{self, select_tasks};
 use rules::task::Command;
 use rules::{JobId, TaskId};
 
-const FAILED: &str = "
-SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
-WHERE id BETWEEN $1 AND $2 AND state = 'ERROR' AND twin_of IS NULL
-ORDER BY id
-FOR UPDATE";
+const FAILED: &str = select_tasks!(
+    "FROM task t
+WHERE t.id BETWEEN $1 AND $2 AND t.state = 'ERROR' AND t.twin_of IS NULL
+ORDER BY t.id
+FOR UPDATE"
+);
 
 /// What a failed job has made is not kept beside a newer one that completed; and it would hide what that one made.
 const NEWER: &str = "
@@ -50,8 +52,8 @@ impl Store {
 
         let (first, last) = TaskId::range(id);
         let failed = tx.query(FAILED).bind(first).bind(last).all().await?;
-        for mut task in task::with_executions(&mut tx, failed).await? {
-            let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.row.stage) else {
+        for mut task in task::loaded(failed)? {
+            let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.stage) else {
                 continue;
             };
             if stage.is_optional && stage.progress().is_finished() {

@@ -22,10 +22,8 @@ SELECT name, is_plan, first_task, tasks FROM stage WHERE job_id = $1 AND positio
 
 /// Of a segment that was hedged, that of the first commit.
 const RESULTS: &str = "
-SELECT CASE WHEN e.committed_at IS NULL OR f.committed_at < e.committed_at THEN f.result ELSE e.result END FROM task t
-LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence AND e.committed_at IS NOT NULL
+SELECT CASE WHEN t.committed_at IS NULL OR w.committed_at < t.committed_at THEN w.result ELSE t.result END FROM task t
 LEFT JOIN task w ON w.twin_of = t.id
-LEFT JOIN execution f ON f.task_id = w.id AND f.fence = w.fence AND f.committed_at IS NOT NULL
 WHERE t.id BETWEEN $1 AND $2
 ORDER BY t.id";
 

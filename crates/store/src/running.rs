@@ -34,13 +34,12 @@ row! {
 
 /// As many as the fleet has slots.
 const RUNNING: &str = "
-SELECT e.task_id, j.video_id, s.name, t.segment, e.permille, e.step
-FROM execution e
-JOIN task t ON t.id = e.task_id
-JOIN job j ON j.id = e.task_id / 1048576
-JOIN stage s ON s.job_id = e.task_id / 1048576 AND s.position = t.stage
-WHERE e.finished_at IS NULL AND e.status = 'IN_PROGRESS'
-ORDER BY e.task_id LIMIT $1";
+SELECT t.id, j.video_id, s.name, t.segment, t.permille, t.step
+FROM task t
+JOIN job j ON j.id = t.id / 1048576
+JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
+WHERE t.leased_at IS NOT NULL AND t.committed_at IS NULL AND t.status = 'IN_PROGRESS'
+ORDER BY t.id LIMIT $1";
 
 const LOADS: &str =
     "SELECT id, status, phase, running FROM worker WHERE status <> 'offline' ORDER BY id LIMIT $1";

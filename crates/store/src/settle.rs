@@ -12,7 +12,7 @@ use crate::moves::{Moves, Words};
 use crate::plan;
 use crate::readied::Readied;
 use crate::stage::{self, Special, StageRow, Stages};
-use crate::task::{self, Loaded, TaskRow};
+use crate::task::{self, Loaded, TaskRow, select_tasks};
 use crate::wake::Topic;
 use rules::job::Outcome;
 use rules::task::Command;
@@ -21,9 +21,9 @@ use std::collections::HashMap;
 
 /// Found without a lock; what is still so is seen under it.
 const COMMITTED: &str = "
-SELECT task_id FROM execution
-WHERE finished_at IS NULL AND status = 'COMMITTED'
-ORDER BY task_id LIMIT $1";
+SELECT id FROM task
+WHERE committed_at IS NOT NULL AND finished_at IS NULL
+ORDER BY id LIMIT $1";
 
 impl Store {
     /// Settles up to `max` commits. Any number of orchestrators may do so at once: a job another is busy with is
@@ -92,9 +92,9 @@ async fn settle_locked(
 }
 
 const COMMITTED_OF_JOB: &str = "
-SELECT task_id FROM execution
-WHERE task_id BETWEEN $1 AND $2 AND finished_at IS NULL AND status = 'COMMITTED'
-ORDER BY task_id";
+SELECT id FROM task
+WHERE id BETWEEN $1 AND $2 AND committed_at IS NOT NULL AND finished_at IS NULL
+ORDER BY id";
 
 /// Settles all that is committed of one job, which is locked, and lets nothing be committed meanwhile: what is left of it
 /// is locked first.
@@ -129,7 +129,7 @@ pub(crate) async fn count(
     let mut stages = stage::of_jobs(tx, jobs.keys().copied()).await?;
     for id in committed {
         let (Some(stages), Some(task)) = (stages.get_mut(&id.job()), tasks.get_mut(&id)) else { continue };
-        let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.row.stage) else { continue };
+        let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.stage) else { continue };
         let is_plan = special.get(&(id.job(), stage.position)).is_some_and(|stage| stage.is_plan);
         if stage.open > 1 && !stage.is_hedged && !is_plan {
             moves.make(task, &Command::Settle, Words::default())?;
@@ -160,10 +160,10 @@ async fn count_settled(
     job: &JobRow,
     stages: &mut [StageRow],
 ) -> Result<()> {
-    if let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.row.stage) {
+    if let Some(stage) = stages.iter_mut().find(|stage| stage.position == task.stage) {
         stage.open -= 1;
     }
-    let planned = |stage: &&mut StageRow| stage.expands == Some(task.row.stage) && !stage.is_expanded;
+    let planned = |stage: &&mut StageRow| stage.expands == Some(task.stage) && !stage.is_expanded;
     for stage in stages.iter_mut().filter(planned) {
         let priority = Priority::try_from(job.priority).unwrap_or_default();
         plan::expand(tx, moves, stage, result, priority, job.max_attempts).await?;
@@ -236,17 +236,18 @@ impl Ending {
     }
 }
 
-const LEFT: &str = "
-SELECT id, stage, segment, state, priority, fence, attempts, max_attempts, queued_at, due_at, failure FROM task
-WHERE id BETWEEN $1 AND $2 AND (state IN ('READY', 'RUNNING') OR due_at IS NOT NULL)
-ORDER BY id
-FOR UPDATE";
+const LEFT: &str = select_tasks!(
+    "FROM task t
+WHERE t.id BETWEEN $1 AND $2 AND (t.state IN ('READY', 'RUNNING') OR t.due_at IS NOT NULL)
+ORDER BY t.id
+FOR UPDATE"
+);
 
 async fn withdraw(tx: &mut Tx, job: JobId) -> Result<()> {
     let mut moves = Moves::new(tx.now());
     let (first, last) = TaskId::range(job);
     let rows = tx.query(LEFT).bind(first).bind(last).all().await?;
-    for mut task in task::with_executions(tx, rows).await? {
+    for mut task in task::loaded(rows)? {
         moves.make(&mut task, &Command::Withdraw, Words::default())?;
     }
     moves.save(tx).await

@@ -23,13 +23,12 @@ pub struct Why {
 const FEW: i64 = 5;
 
 const RUNNING: &str = "
-SELECT t.id, s.name, e.worker_id, w.name, e.leased_at, e.lease_expires_at, e.permille
+SELECT t.id, s.name, t.worker_id, w.name, t.leased_at, t.lease_expires_at, t.permille
 FROM task t
 JOIN stage s ON s.job_id = $3 AND s.position = t.stage
-JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
-LEFT JOIN worker w ON w.id = e.worker_id
+LEFT JOIN worker w ON w.id = t.worker_id
 WHERE t.id BETWEEN $1 AND $2 AND t.state = 'RUNNING'
-ORDER BY e.lease_expires_at LIMIT $4";
+ORDER BY t.lease_expires_at LIMIT $4";
 
 const READY: &str = "
 SELECT t.lane_id, t.owner_id, s.name, count(*), min(t.queued_at), max(t.priority)
@@ -47,7 +46,7 @@ SELECT count(*) FROM (
 
 const RETRYING: &str = "
 SELECT t.id, t.due_at, t.attempts, t.max_attempts, t.failure, e.error
-FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence
+FROM task t LEFT JOIN execution_aborted e ON e.task_id = t.id AND e.fence = t.fence
 WHERE t.id BETWEEN $1 AND $2 AND t.due_at IS NOT NULL
 ORDER BY t.due_at LIMIT $3";
 
@@ -56,8 +55,8 @@ SELECT position, name, needs, expands, is_expanded, is_released, tasks, open FRO
 WHERE job_id = $1 ORDER BY position";
 
 const UNSETTLED: &str = "
-SELECT count(*), coalesce(min(committed_at), 0) FROM execution
-WHERE task_id BETWEEN $1 AND $2 AND status = 'COMMITTED'";
+SELECT count(*), coalesce(min(committed_at), 0) FROM task
+WHERE id BETWEEN $1 AND $2 AND committed_at IS NOT NULL AND finished_at IS NULL";
 
 row! {
     struct StageRow {

@@ -96,8 +96,7 @@ impl Store {
         let mut accepted = Vec::new();
         for commit in commits {
             let answer = answer(&mut tasks, commit.proof, |task| {
-                let is_plan =
-                    special.get(&(task.id.job(), task.row.stage)).is_some_and(|stage| stage.is_plan);
+                let is_plan = special.get(&(task.id.job(), task.stage)).is_some_and(|stage| stage.is_plan);
                 commit_one(&mut moves, task, commit, is_plan, &shelf)
             });
             if answer == Answer::Accepted {
@@ -259,7 +258,7 @@ async fn publish(
     for commit in accepted {
         let id = commit.proof.task;
         steps.extend(commit.steps.iter().map(|step| (commit.proof, step)));
-        let stage = tasks.get(&id).and_then(|task| special.get(&(id.job(), task.row.stage)));
+        let stage = tasks.get(&id).and_then(|task| special.get(&(id.job(), task.stage)));
         if let Some(stage) = stage {
             let segment = if stage.is_hedged { hedge::original(tx, id).await? } else { id };
             messages.extend(stage.message(segment)?);

@@ -110,13 +110,13 @@ async fn absurd_numbers_are_kept_or_cut(world: &World) {
         let said = Progress { permille: Some(u16::MAX), ..progress_of(task.proof, progress) };
         assert_eq!(world.store.progress(&[said]).await.unwrap(), [Answer::Accepted]);
     }
+    assert_eq!(world.task(task.proof.task).await.permille, Some(1000), "more than all is all");
     let said = Heartbeat { running: u32::MAX, done: u64::MAX, failed: u64::MAX, ..heartbeat(worker) };
     world.store.heartbeat(&said).await.unwrap();
     let mut failure = failure_of(task.proof, Kind::Transient, "");
     (failure.usage.wall_ms, failure.usage.bytes_in) = (i64::MAX, i64::MIN);
     assert_eq!(world.store.fail(&[failure]).await.unwrap(), [Answer::Accepted]);
 
-    assert_eq!(world.task(task.proof.task).await.permille, Some(1000), "more than all is all");
     assert_eq!(world.executions(job).await[0].wall_ms, Some(i64::MAX));
     for limit in [i64::MIN, -1, 0] {
         let filter = store::job::Filter { limit: Some(limit), ..Default::default() };

@@ -1,10 +1,12 @@
 //! A database for one test: a file in a folder of its own, or on PostgreSQL a schema or a whole database.
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Mutex;
+use store::migrate::Migration;
 use store::{Location, Options, Step, Store};
 use tempfile::TempDir;
 
@@ -40,6 +42,11 @@ DO $$ DECLARE name TEXT; is_used BOOLEAN; BEGIN
     PERFORM setval(oid::regclass, 1, FALSE) FROM pg_class
     WHERE relnamespace = current_schema()::regnamespace AND relkind = 'S';
 END $$";
+
+/// As the store makes it before the first migration.
+const VERSIONS: &str = "
+CREATE TABLE schema_version (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL);
+";
 
 /// Partitions and versions that a test has added are none of the next one's.
 const IS_AS_MIGRATED: &str = "
@@ -80,6 +87,35 @@ impl Database {
         let name = unused_name();
         on_server(&format!("CREATE DATABASE {name}")).await;
         Database { location: at(&server(), &name), home: Home::Database { name } }
+    }
+
+    /// One that was made by an earlier version, with `rows` in it, and migrated since.
+    pub async fn of_version(is_postgres: bool, known: &[Migration], rows: &str) -> Self {
+        let database = if is_postgres { Database::empty().await } else { Database::on_sqlite() };
+        let engine = if is_postgres { "postgres" } else { "sqlite" };
+        let mut sql = VERSIONS.to_owned();
+        for (version, Migration { name, .. }) in (1..).zip(known) {
+            let file = format!("{}/migrations/{engine}/{name}.sql", env!("CARGO_MANIFEST_DIR"));
+            sql += &std::fs::read_to_string(file).unwrap();
+            sql += &format!("INSERT INTO schema_version VALUES ({version}, '{name}', 0);\n");
+        }
+        database.run(sql + rows).await;
+        Store::migrate(&database.location, Options::default()).await.unwrap();
+        database
+    }
+
+    /// Runs statements where there is no store yet.
+    async fn run(&self, sql: String) {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        match &self.location {
+            Location::Postgres(_) => drop(sql.execute(&mut self.connect().await).await.unwrap()),
+            Location::Sqlite(path) => {
+                let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+                let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+                sql.execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }
+        }
     }
 
     /// The same database, reached through PgBouncer in transaction mode.

@@ -81,6 +81,7 @@ mod schema;
 mod server;
 mod settle;
 mod submit;
+mod upgrade;
 mod video;
 mod wake;
 mod why;

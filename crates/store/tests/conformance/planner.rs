@@ -16,7 +16,7 @@ on_a_whole_database![
 async fn rows_read(connection: &mut PgConnection) -> (i64, i64) {
     let sql = "
 SELECT sum(seq_tup_read)::BIGINT, sum(idx_tup_fetch)::BIGINT FROM pg_stat_user_tables
-WHERE relname IN ('task', 'execution', 'stage', 'job', 'task_input')";
+WHERE relname IN ('task', 'execution_aborted', 'stage', 'job', 'task_input')";
     sqlx::query_as(sql).fetch_one(connection).await.unwrap()
 }
 
@@ -25,7 +25,7 @@ async fn stale_statistics_make_no_statement_scan(world: &World) {
     // What the planner knows is from before the backlog, and stays so.
     let stale = "
 ALTER TABLE task SET (autovacuum_enabled = off);
-ALTER TABLE execution SET (autovacuum_enabled = off);
+ALTER TABLE execution_aborted SET (autovacuum_enabled = off);
 ANALYZE";
     sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
     let worker = world.worker("noop").await;
@@ -64,7 +64,7 @@ async fn what_a_batch_has_in_common_is_no_way_to_its_rows(world: &World) {
     let mut by_hand = world.database.connect().await;
     let stale = "
 ALTER TABLE task SET (autovacuum_enabled = off);
-ALTER TABLE execution SET (autovacuum_enabled = off);
+ALTER TABLE execution_aborted SET (autovacuum_enabled = off);
 ALTER TABLE stage SET (autovacuum_enabled = off);
 ALTER TABLE job SET (autovacuum_enabled = off);
 ANALYZE";

@@ -212,7 +212,7 @@ fn with_captions() -> rules::spec::Spec {
 async fn a_failure_that_a_later_version_named_is_tried_again(world: &World) {
     let (worker, job) = failed_once(world, simple(), Kind::StorageAway).await;
     world.execute("UPDATE task SET failure = 'quota_gone'").await.unwrap();
-    world.execute("UPDATE execution SET failure = 'quota_gone'").await.unwrap();
+    world.execute("UPDATE execution_aborted SET failure = 'quota_gone'").await.unwrap();
     assert_eq!(world.tasks(job).await[0].failure.as_deref(), Some("quota_gone"), "shown as it is");
 
     world.turn(400_000);

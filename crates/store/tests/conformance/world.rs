@@ -39,9 +39,7 @@ pub fn live(ground: Ground, behaviour: impl AsyncFnOnce(&World)) {
         let _seat = SEATS.acquire().await.unwrap();
         let world = World::new(ground).await;
         behaviour(&world).await;
-        world.examine().await;
-        let World { store, database, .. } = world;
-        database.remove(store).await;
+        world.end().await;
     });
 }
 
@@ -52,9 +50,20 @@ impl World {
             Ground::PostgresSchema => Database::schema().await,
             Ground::PostgresDatabase => Database::whole().await,
         };
+        World::on(database).await
+    }
+
+    pub async fn on(database: Database) -> Self {
         let hand = Arc::new(AtomicI64::new(DAWN));
         let store = Store::open(&database.location, options(&hand)).await.unwrap();
         World { store, database, hand, is_damaged: AtomicBool::new(false) }
+    }
+
+    /// The doctor looks at what is left, and nothing is.
+    pub async fn end(self) {
+        self.examine().await;
+        let World { store, database, .. } = self;
+        database.remove(store).await;
     }
 
     async fn examine(&self) {
