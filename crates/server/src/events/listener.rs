@@ -130,10 +130,12 @@ mod tests {
     use super::*;
     use crate::{AdminSecret, Data, Options, events};
     use futures_util::StreamExt;
+    use rules::WorkerId;
     use serde_json::json;
     use std::pin::Pin;
     use store::submit::NewJob;
     use store::{Location, Store};
+    use wire::{Commit, Hello, Proof, Usage};
 
     type Heard = Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>> + Send>>;
 
@@ -143,8 +145,12 @@ mod tests {
     }
 
     async fn listen(app: &App, filter: Filter) -> Heard {
+        listen_from(app, filter, Start::Now).await
+    }
+
+    async fn listen_from(app: &App, filter: Filter, start: Start) -> Heard {
         let seat = app.events.take_seat().unwrap();
-        Box::pin(Listener::new(app.clone(), seat, filter, Start::Now).await.unwrap().stream())
+        Box::pin(Listener::new(app.clone(), seat, filter, start).await.unwrap().stream())
     }
 
     fn job() -> NewJob {
@@ -179,6 +185,55 @@ mod tests {
         }
 
         assert_eq!(hear(&mut slow, 1500).await, told, "more than the channel holds, each once and in order");
+        reading.abort();
+    }
+
+    /// Has all but the last of so many tasks committed at once.
+    async fn commit_together(store: &Store, tasks: u32) {
+        let stages = json!([{ "name": "work", "kind": "noop", "segments": tasks }]);
+        let spec = serde_json::from_value(json!({ "name": "test", "stage": stages })).unwrap();
+        store.submit(&NewJob { spec, ..job() }).await.unwrap();
+        let hello = Hello {
+            worker: WorkerId(uuid::Uuid::new_v4()),
+            name: "one".into(),
+            kind: wire::Kind::Local,
+            hostname: "here".into(),
+            version: "1".into(),
+            slots: 1,
+            capabilities: "noop".parse().unwrap(),
+            metadata: json!(null),
+        };
+        store.register_worker(&hello).await.unwrap();
+        let mut claimed = store.claim(hello.worker, tasks).await.unwrap();
+        claimed.pop();
+        let commits: Vec<Commit> = claimed.iter().map(|task| commit(task.proof)).collect();
+        store.commit(&commits).await.unwrap();
+    }
+
+    fn commit(proof: Proof) -> Commit {
+        let (usage, steps) = (Usage::default(), Vec::new());
+        Commit { proof, result: None, publication: None, arrival: None, usage, steps }
+    }
+
+    fn id(block: &Bytes) -> Cursor {
+        let line = block.split(|byte| *byte == b'\n').next().and_then(|line| line.strip_prefix(b"id: "));
+        std::str::from_utf8(line.unwrap()).unwrap().parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_that_comes_back_inside_a_run_of_tasks_hears_the_rest_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = app(folder.path(), Options::default()).await;
+        let reading = tokio::spawn(events::run(app.clone()));
+        let mut first = listen(&app, Filter::default()).await;
+
+        commit_together(&app.store, 601).await;
+        let told = hear(&mut first, 603).await;
+
+        for last in [2, 3, 250, 601] {
+            let mut back = listen_from(&app, Filter::default(), Start::After(id(&told[last]))).await;
+            assert_eq!(hear(&mut back, 602 - last).await, told[last + 1..], "after {}", id(&told[last]));
+        }
         reading.abort();
     }
 
