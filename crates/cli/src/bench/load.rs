@@ -133,9 +133,9 @@ impl Drop for Orchestrator {
 
 /// Returns when every job has ended and every message is delivered.
 pub async fn idle(store: &Store) -> anyhow::Result<()> {
-    let mut hints = store.wake().subscribe(Topic::Settle);
+    let mut hints = store.wake().subscribe(Topic::Event);
     while !store.is_idle().await? {
-        // Asking costs what is being measured: mostly it is told.
+        // Asking costs what is being measured: mostly it is told, when a job ends.
         let _ = tokio::time::timeout(Duration::from_millis(10), hints.changed()).await;
     }
     Ok(())
