@@ -180,16 +180,21 @@ row! {
 impl Store {
     /// The place behind everything that has happened so far.
     pub async fn events_end(&self) -> Result<Cursor> {
-        cursor::head(&mut self.db.look().await?).await
+        let mut tx = self.db.look().await?;
+        let end = cursor::head(&mut tx).await?;
+        self.db.outlive_a_crash(tx).await?;
+        Ok(end)
     }
 
-    /// Up to `max` events after `after`. Who goes on from `next` sees each once, in an order that is always the same.
+    /// Up to `max` events after `after`. Who goes on from `next` sees each once, in an order that is always the same, also
+    /// after a crash of the database: what it could take back is not told.
     pub async fn events(&self, after: Cursor, max: i64) -> Result<Page> {
         let mut tx = self.db.look().await?;
         let end = cursor::head(&mut tx).await?;
         let (told, next) = read(&mut tx, after, end, max).await?;
         let about = About::of(&mut tx, &told).await?;
         let events = told.into_iter().filter_map(|told| about.event(told)).collect();
+        self.db.outlive_a_crash(tx).await?;
         Ok(Page { events, next, is_last: next >= end })
     }
 }

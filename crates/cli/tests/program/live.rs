@@ -1,6 +1,6 @@
 //! Live events and webhooks of a real server, over real sockets.
 
-use crate::support::{DEADLINE, Engine, Process, World, http, until};
+use crate::support::{DEADLINE, Engine, Process, World, http, kill, psql, until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -321,4 +321,61 @@ fn a_server_posts_alerts_where_it_was_told_and_not_too_many() {
     until("the next worker is there", || workers() == 2);
     drop(again);
     assert!(heard.recv_timeout(Duration::ZERO).is_err(), "one is enough for five minutes");
+}
+
+/// A claim does not wait for the disk. PostgreSQL crashes with it not written yet, and would give its number to another.
+#[test]
+fn what_was_told_is_there_after_a_crash_of_the_database() {
+    let world = World::with_server();
+    let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
+    let wal_writer: u32 = psql(&world.url, sql).trim().parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let told = runtime.block_on(async {
+        let store = open(&world).await;
+        let before = store.events_end().await.unwrap();
+        store.submit(&noop()).await.unwrap();
+        store.register_worker(&hello()).await.unwrap();
+        kill(wal_writer, libc::SIGSTOP);
+
+        assert_eq!(store.claim(hello().worker, 1).await.unwrap().len(), 1);
+        store.events(before, 100).await.unwrap().events
+    });
+    // Its end is a crash to the others: shared memory is given up, and what is on disk is all there is.
+    kill(wal_writer, libc::SIGKILL);
+
+    until("PostgreSQL has recovered", || is_well(&world.url));
+    let kept = runtime.block_on(async {
+        let store = open(&world).await;
+        store.events("0-0".parse().unwrap(), 100).await.unwrap().events
+    });
+    assert!(told.len() >= 3, "a job, a worker, and the job's begin: {told:?}");
+    assert_eq!(kept, told);
+}
+
+async fn open(world: &World) -> store::Store {
+    store::Store::open(&world.url.parse().unwrap(), store::Options::default()).await.unwrap()
+}
+
+fn noop() -> store::submit::NewJob {
+    let stages = serde_json::json!([{ "name": "work", "kind": "noop" }]);
+    let spec = serde_json::from_value(serde_json::json!({ "name": "live", "stage": stages })).unwrap();
+    store::submit::NewJob { spec, video: None, idempotency_key: None }
+}
+
+fn hello() -> wire::Hello {
+    wire::Hello {
+        worker: rules::WorkerId(uuid::Uuid::nil()),
+        name: "one".into(),
+        kind: wire::Kind::Local,
+        hostname: "here".into(),
+        version: "1".into(),
+        slots: 1,
+        capabilities: "noop".parse().unwrap(),
+        metadata: serde_json::json!(null),
+    }
+}
+
+fn is_well(url: &str) -> bool {
+    let asked = std::process::Command::new("psql").args([url, "-XAtqc", "SELECT 1"]).output().unwrap();
+    asked.status.success()
 }
