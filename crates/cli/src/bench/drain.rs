@@ -15,7 +15,7 @@ use wire::Answer;
 
 const BATCH: u32 = 1000;
 /// Enough to keep both cores of a small machine at work while one waits for the disk; more wait for each other.
-const DRAINERS: usize = 3;
+const DRAINERS: usize = 4;
 
 pub async fn measure(bench: &mut Bench) -> anyhow::Result<()> {
     let (store, worker, sizes) = (bench.store.clone(), bench.worker, bench.sizes.clone());

@@ -9,7 +9,8 @@ use wire::Renewal;
 
 on_a_whole_database![
     stale_statistics_make_no_statement_scan,
-    what_a_batch_has_in_common_is_no_way_to_its_rows
+    what_a_batch_has_in_common_is_no_way_to_its_rows,
+    what_is_under_way_is_found_among_much_that_waits_or_is_done,
 ];
 
 /// Rows read so far by scans of whole tables, and by way of indexes.
@@ -91,6 +92,46 @@ ANALYZE";
     assert_eq!(claimed, 4_000);
     assert_eq!(scanned, 0, "rows of whole tables were read");
     assert!(fetched < 40 * claimed, "{fetched} rows were fetched for {claimed} tasks");
+    by_hand.close().await.unwrap();
+}
+
+/// Keys in a run, and not; and what the orchestrator asks all day long.
+async fn what_is_under_way_is_found_among_much_that_waits_or_is_done(world: &World) {
+    let mut by_hand = world.database.connect().await;
+    let stale = "ALTER TABLE task SET (autovacuum_enabled = off); ANALYZE";
+    sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
+    let worker = world.worker("noop").await;
+    world.store.submit_all(&vec![new_job(wide(5_000)); 2]).await.unwrap();
+    let store =
+        Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
+    flush(&store).await;
+    let before = rows_read(&mut by_hand).await;
+
+    let mut done = 0;
+    for _ in 0..20 {
+        let tasks = store.claim(worker, 200).await.unwrap();
+        let (odd, even): (Vec<_>, Vec<_>) = tasks.iter().partition(|task| task.segment % 2 == 1);
+        for part in [odd, even] {
+            let commits: Vec<_> = part.iter().map(|task| commit_of(task.proof)).collect();
+            store.commit(&commits).await.unwrap();
+        }
+        done += tasks.len() as i64;
+        let left = store.claim(worker, 50).await.unwrap();
+        store.settle(100).await.unwrap();
+        store.recover(100).await.unwrap();
+        store.hedge().await.unwrap();
+        assert_eq!(store.running(10).await.unwrap().len(), 0, "leased, and not begun");
+        let commits: Vec<_> = left.iter().map(|task| commit_of(task.proof)).collect();
+        store.commit(&commits).await.unwrap();
+        done += left.len() as i64;
+    }
+    flush(&store).await;
+    let after = rows_read(&mut by_hand).await;
+
+    let (scanned, fetched) = (after.0 - before.0, after.1 - before.1);
+    assert_eq!(done, 5_000);
+    assert_eq!(scanned, 0, "rows of whole tables were read");
+    assert!(fetched < 30 * done, "{fetched} rows were fetched for {done} tasks");
     by_hand.close().await.unwrap();
 }
 
