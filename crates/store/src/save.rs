@@ -10,10 +10,11 @@ use crate::rows;
 use crate::task::NewTask;
 use rules::execution::Status;
 use rules::lease::Lease;
-use rules::task::{Name, Next, State};
+use rules::task::{Next, State};
 use rules::{Millis, TaskId, WorkerId};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use wire::Usage;
 
 /// Inserts tasks as their moves left them.
 pub(crate) async fn insert(
@@ -256,6 +257,7 @@ struct Committed<'a> {
 
 impl<'a> Committed<'a> {
     fn new(one: &Joined<'a>, execution: Status, now: Millis) -> Self {
+        let [wall_ms, cpu_ms, peak_memory_bytes, bytes_in, bytes_out] = cost(one.usage);
         Committed {
             id: one.id.0,
             fence: one.after.fence.0,
@@ -263,11 +265,11 @@ impl<'a> Committed<'a> {
             started_at: one.is_begun.then_some(now.0),
             finished_at: (execution == Status::Done).then_some(now.0),
             result: one.result,
-            wall_ms: one.usage.map(|usage| usage.wall_ms),
-            cpu_ms: one.usage.map(|usage| usage.cpu_ms),
-            peak_memory_bytes: one.usage.map(|usage| usage.peak_memory_bytes),
-            bytes_in: one.usage.map(|usage| usage.bytes_in),
-            bytes_out: one.usage.map(|usage| usage.bytes_out),
+            wall_ms,
+            cpu_ms,
+            peak_memory_bytes,
+            bytes_in,
+            bytes_out,
             was_status: was_status(one),
         }
     }
@@ -289,17 +291,18 @@ struct Aborted<'a> {
 
 impl<'a> Aborted<'a> {
     fn new(one: &Joined<'a>, failure: &'static str, now: Millis) -> Self {
+        let [wall_ms, cpu_ms, peak_memory_bytes, bytes_in, bytes_out] = cost(one.usage);
         Aborted {
             id: one.id.0,
             fence: one.before.fence.0,
             started_at: one.is_begun.then_some(now.0),
             failure,
             error: one.note,
-            wall_ms: one.usage.map(|usage| usage.wall_ms),
-            cpu_ms: one.usage.map(|usage| usage.cpu_ms),
-            peak_memory_bytes: one.usage.map(|usage| usage.peak_memory_bytes),
-            bytes_in: one.usage.map(|usage| usage.bytes_in),
-            bytes_out: one.usage.map(|usage| usage.bytes_out),
+            wall_ms,
+            cpu_ms,
+            peak_memory_bytes,
+            bytes_in,
+            bytes_out,
         }
     }
 }
@@ -326,7 +329,7 @@ impl Other {
         Other {
             id: one.id.0,
             fence: one.before.fence.0,
-            state: Name::as_str(one.after.state.name()),
+            state: one.after.state.name().as_str(),
             attempts: one.after.attempts.into(),
             queued_at: queued_at(&one.after.state),
             due_at,
@@ -335,6 +338,12 @@ impl Other {
             was_status: was_status(one),
         }
     }
+}
+
+/// What an execution has cost, in the order of its columns.
+fn cost(usage: Option<Usage>) -> [Option<i64>; 5] {
+    let cost = |it: Usage| [it.wall_ms, it.cpu_ms, it.peak_memory_bytes, it.bytes_in, it.bytes_out];
+    usage.map_or([None; 5], |usage| cost(usage).map(Some))
 }
 
 /// When the orchestrator has to look again.
