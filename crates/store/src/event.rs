@@ -132,14 +132,19 @@ FROM json_to_recordset($2::json) AS q(id BIGINT)
 JOIN job_archive a ON a.job_id = q.id";
 
 const PLACES: &str = "
-SELECT t.id, t.segment, s.name, s.phase, s.tasks, i.input,
-       (SELECT count(DISTINCT d.segment) FROM task d
-        WHERE d.id BETWEEN r.job_id * 1048576 AND r.job_id * 1048576 + 1048575 AND d.stage = t.stage AND d.state = 'DONE')
-           AS done
+SELECT t.id, t.segment, s.position, s.name, s.phase, s.tasks, i.input
 FROM json_to_recordset($1::json) AS r(id BIGINT, job_id BIGINT)
 JOIN task t ON t.id = r.id
 JOIN stage s ON s.job_id = r.job_id AND s.position = t.stage
 LEFT JOIN task_input i ON i.task_id = t.id";
+
+/// Once for each stage, however many of its tasks are told of.
+const DONE: &str = "
+SELECT r.job_id, r.position,
+       (SELECT count(DISTINCT t.segment) FROM task t
+        WHERE t.id BETWEEN r.job_id * 1048576 AND r.job_id * 1048576 + 1048575 AND t.stage = r.position
+          AND t.state = 'DONE')
+FROM json_to_recordset($1::json) AS r(job_id BIGINT, position BIGINT)";
 
 /// How many transactions of PostgreSQL are looked through at a time, at first. One index finds a stretch of them, and
 /// none finds the first few rows of many.
@@ -169,11 +174,11 @@ row! {
     struct PlaceRow {
         id: i64,
         segment: i64,
+        position: i64,
         name: String,
         phase: String,
         tasks: i64,
         input: Option<String>,
-        done: i64,
     }
 }
 
@@ -249,11 +254,6 @@ struct About {
 
 impl About {
     async fn of(tx: &mut Tx, told: &[Told]) -> Result<Self> {
-        #[derive(Serialize)]
-        struct Key {
-            id: i64,
-            job_id: i64,
-        }
         let jobs: BTreeSet<i64> = told.iter().filter_map(|told| told.row.job_id).collect();
         let tasks: BTreeSet<i64> = told.iter().filter_map(|told| told.row.task_id).collect();
         let (mut videos, mut places) = (HashMap::new(), HashMap::new());
@@ -262,9 +262,7 @@ impl About {
             videos.extend(found.into_iter().filter_map(|(job, video)| Some((job, VideoId(video?)))));
         }
         if !tasks.is_empty() {
-            let keys = tasks.into_iter().map(|id| Key { id, job_id: TaskId(id).job().0 });
-            let found: Vec<PlaceRow> = tx.query(PLACES).rows(&keys.collect::<Vec<_>>()).all().await?;
-            places.extend(found.into_iter().map(|row| (row.id, Place::from(row))));
+            places = places_of(tx, tasks).await?;
         }
         Ok(About { videos, places })
     }
@@ -343,15 +341,40 @@ impl Row {
     }
 }
 
-impl From<PlaceRow> for Place {
-    fn from(row: PlaceRow) -> Self {
+async fn places_of(tx: &mut Tx, tasks: BTreeSet<i64>) -> Result<HashMap<i64, Place>> {
+    #[derive(Serialize)]
+    struct Task {
+        id: i64,
+        job_id: i64,
+    }
+    #[derive(Serialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    struct Stage {
+        job_id: i64,
+        position: i64,
+    }
+    let tasks: Vec<Task> = tasks.into_iter().map(|id| Task { id, job_id: TaskId(id).job().0 }).collect();
+    let rows: Vec<PlaceRow> = tx.query(PLACES).rows(&tasks).all().await?;
+    let stage = |row: &PlaceRow| Stage { job_id: TaskId(row.id).job().0, position: row.position };
+    let stages: Vec<Stage> = rows.iter().map(stage).collect::<BTreeSet<_>>().into_iter().collect();
+    if stages.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let done: Vec<(i64, i64, i64)> = tx.query(DONE).rows(&stages).all().await?;
+    let done: HashMap<Stage, i64> =
+        done.into_iter().map(|(job_id, position, done)| (Stage { job_id, position }, done)).collect();
+    let place = |row: PlaceRow| (row.id, row.place(done.get(&stage(&row)).copied().unwrap_or_default()));
+    Ok(rows.into_iter().map(place).collect())
+}
+
+impl PlaceRow {
+    fn place(&self, done: i64) -> Place {
         Place {
-            stage: row.name,
-            segment: row.segment,
-            done: row.done,
-            total: row.tasks,
-            input: row.input.and_then(|input| serde_json::from_str(&input).ok()),
-            phase: row.phase,
+            stage: self.name.clone(),
+            segment: self.segment,
+            done,
+            total: self.tasks,
+            input: self.input.as_deref().and_then(|input| serde_json::from_str(input).ok()),
+            phase: self.phase.clone(),
         }
     }
 }
