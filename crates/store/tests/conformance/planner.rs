@@ -23,19 +23,11 @@ WHERE relname IN ('task', 'execution_aborted', 'stage', 'job', 'task_input')";
 
 async fn stale_statistics_make_no_statement_scan(world: &World) {
     let mut by_hand = world.database.connect().await;
-    // What the planner knows is from before the backlog, and stays so.
-    let stale = "
-ALTER TABLE task SET (autovacuum_enabled = off);
-ALTER TABLE execution_aborted SET (autovacuum_enabled = off);
-ANALYZE";
-    sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
+    freeze_statistics(&mut by_hand).await;
     let worker = world.worker("noop").await;
     let backlog = 10_000;
     world.submit(wide(backlog)).await;
-    // With one connection, its statistics can be told to appear.
-    let store =
-        Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
-    flush(&store).await;
+    let store = counted(world).await;
     let before = rows_read(&mut by_hand).await;
 
     let mut claimed = 0;
@@ -63,18 +55,10 @@ ANALYZE";
 /// row there is.
 async fn what_a_batch_has_in_common_is_no_way_to_its_rows(world: &World) {
     let mut by_hand = world.database.connect().await;
-    let stale = "
-ALTER TABLE task SET (autovacuum_enabled = off);
-ALTER TABLE execution_aborted SET (autovacuum_enabled = off);
-ALTER TABLE stage SET (autovacuum_enabled = off);
-ALTER TABLE job SET (autovacuum_enabled = off);
-ANALYZE";
-    sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
+    freeze_statistics(&mut by_hand).await;
     let worker = world.worker("noop").await;
     world.store.submit_all(&vec![new_job(wide(1)); 4_000]).await.unwrap();
-    let store =
-        Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
-    flush(&store).await;
+    let store = counted(world).await;
     let before = rows_read(&mut by_hand).await;
 
     let mut claimed = 0;
@@ -98,13 +82,10 @@ ANALYZE";
 /// Keys in a run, and not; and what the orchestrator asks all day long.
 async fn what_is_under_way_is_found_among_much_that_waits_or_is_done(world: &World) {
     let mut by_hand = world.database.connect().await;
-    let stale = "ALTER TABLE task SET (autovacuum_enabled = off); ANALYZE";
-    sqlx::raw_sql(stale).execute(&mut by_hand).await.unwrap();
+    freeze_statistics(&mut by_hand).await;
     let worker = world.worker("noop").await;
     world.store.submit_all(&vec![new_job(wide(5_000)); 2]).await.unwrap();
-    let store =
-        Store::open(&world.database.location, Options { connections: 1, ..world.options() }).await.unwrap();
-    flush(&store).await;
+    let store = counted(world).await;
     let before = rows_read(&mut by_hand).await;
 
     let mut done = 0;
@@ -133,6 +114,25 @@ async fn what_is_under_way_is_found_among_much_that_waits_or_is_done(world: &Wor
     assert_eq!(scanned, 0, "rows of whole tables were read");
     assert!(fetched < 30 * done, "{fetched} rows were fetched for {done} tasks");
     by_hand.close().await.unwrap();
+}
+
+/// What the planner knows is from before the backlog, and stays so.
+async fn freeze_statistics(connection: &mut PgConnection) {
+    let stale = "
+ALTER TABLE task SET (autovacuum_enabled = off);
+ALTER TABLE execution_aborted SET (autovacuum_enabled = off);
+ALTER TABLE stage SET (autovacuum_enabled = off);
+ALTER TABLE job SET (autovacuum_enabled = off);
+ANALYZE";
+    sqlx::raw_sql(stale).execute(connection).await.unwrap();
+}
+
+/// With one connection, what it has read can be told to appear.
+async fn counted(world: &World) -> Store {
+    let options = Options { connections: 1, ..world.options() };
+    let store = Store::open(&world.database.location, options).await.unwrap();
+    flush(&store).await;
+    store
 }
 
 async fn flush(store: &Store) {

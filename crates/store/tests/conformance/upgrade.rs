@@ -1,13 +1,16 @@
 //! A database of an earlier version: what was under way in it goes on where it was.
 
 use crate::database::Database;
-use crate::shop::commit_of;
+use crate::shop::{commit_of, wide};
 use crate::world::{DAWN, LEASE, World};
 use rules::{Fence, JobId, TaskId, Token};
 use store::migrate::MIGRATIONS;
 use wire::{Answer, Proof, Renewal};
 
-on_both_engines![work_goes_on_after_executions_moved_into_their_tasks_rows];
+on_both_engines![
+    work_goes_on_after_executions_moved_into_their_tasks_rows,
+    a_program_of_before_that_was_left_running_is_refused,
+];
 
 /// The version in which executions had a table of their own.
 const BEFORE: &str = "0009_audit_runs";
@@ -74,4 +77,27 @@ async fn work_goes_on_after_executions_moved_into_their_tasks_rows(world: &World
     assert_eq!((&results[3], &results[4]), (&"third".into(), &"fourth".into()));
     assert!(world.now().0 > DAWN);
     world.end().await;
+}
+
+/// Its statements, in which executions have a table of their own.
+async fn a_program_of_before_that_was_left_running_is_refused(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(wide(3)).await;
+    let task = world.claim(worker).await;
+
+    for sql in [
+        "UPDATE task SET state = 'RUNNING', fence = 1, attempts = 1, queued_at = NULL WHERE state = 'READY'",
+        "UPDATE task SET state = 'DONE' WHERE state = 'RUNNING'",
+        "UPDATE task SET state = 'READY', queued_at = 1 WHERE state = 'RUNNING'",
+        "UPDATE task SET state = 'ERROR', failure = 'transient', due_at = 1 WHERE state = 'RUNNING'",
+        "UPDATE execution SET status = 'COMMITTED', committed_at = 1",
+        "UPDATE execution SET lease_expires_at = 1",
+        "DELETE FROM execution",
+        "INSERT INTO execution (task_id, fence, token, worker_id, status, lease_expires_at, progress, progressed_at, leased_at)
+         VALUES (1048577, 1, 1, 'w', 'LEASED', 1, 0, 1, 1)",
+    ] {
+        assert!(world.execute(sql).await.is_err(), "{sql}");
+    }
+
+    assert_eq!(world.commit(&task).await, Answer::Accepted);
 }
