@@ -2,12 +2,12 @@ SHELL := /bin/bash
 # Where rustup puts the tools, for shells that have not heard of it yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-# How long `make chaos` goes on. SEED repeats a run.
+# How long `make chaos` goes on, and `make fuzz` for each target. SEED repeats a run.
 SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode bench-streamer bench-wake scaling chaos chaos-fleet chaos-platform upgrade contract check-deploy model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode bench-streamer bench-wake flood scaling chaos chaos-fleet chaos-platform hostile upgrade contract fuzz check-deploy model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -20,11 +20,13 @@ test: ## Check format and lints, then run all tests, on a PostgreSQL, a PgBounce
 	@scripts/install-missing test
 	@scripts/with-services scripts/run-tests
 
-lint: ## Check format, lints and shell scripts
+lint: ## Check format, lints, shell scripts, and the licences and sources of dependencies
 	@scripts/install-missing lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck .ci/run bench/*.sh scripts/*
+	shellcheck .ci/run bench/*.sh fuzz/make-corpus scripts/*
+	cargo deny --locked check --hide-inclusion-graph bans licenses sources
+	@scripts/check-advisories
 
 demo: ## Make a stream of a sample video, or of VIDEO=FILE, and check it
 	@scripts/install-missing demo
@@ -39,6 +41,11 @@ bench-server: build ## Measure a server with 1,000 simulated workers and listene
 	@scripts/install-missing bench
 	@mkdir -p bench/results
 	@scripts/with-services bench/server.sh | tee bench/results/server-$$(date +%F).md
+
+flood: build ## Open CONNECTIONS=2000 bad connections of each kind for SECONDS=60; keeps the figures in bench/results
+	@mkdir -p bench/results
+	@CONNECTIONS='$(or $(CONNECTIONS),2000)' SECONDS_EACH='$(if $(filter 600,$(SECONDS)),60,$(SECONDS))' bench/flood.sh \
+	  | tee bench/results/flood-$$(date +%F).md
 
 bench-wake: build ## Measure how workers are told of work: polling, NOTIFY, Redis; keeps the figures in bench/results
 	@scripts/install-missing bench
@@ -74,6 +81,11 @@ chaos: ## Kill and pause workers at random for SECONDS=600; SEED=… repeats a r
 	@VODMILL_CHAOS_SECONDS='$(SECONDS)' $(if $(SEED),VODMILL_CHAOS_SEED='$(SEED)') \
 	  scripts/with-services cargo test --workspace --test program --locked -- chaos:: --ignored --nocapture
 
+hostile: ## Let a hostile worker answer ROUNDS=10000 claims with lies while videos are made; SEED=… repeats its choice
+	@scripts/install-missing test
+	@VODMILL_HOSTILE_ROUNDS='$(or $(ROUNDS),10000)' $(if $(SEED),VODMILL_HOSTILE_SEED='$(SEED)') \
+	  scripts/with-services cargo test --workspace --test program --locked -- attacks::hostile --nocapture
+
 # The last commit before the newest migration: one whose schema is this one's would show less.
 PREVIOUS = $(shell git log -1 --diff-filter=A --format=%H -- crates/store/migrations/postgres)^
 
@@ -87,6 +99,10 @@ contract: ## Ask the API everything its OpenAPI document allows, and more, for m
 	@scripts/install-missing test
 	@VODMILL_CONTRACT_PHASES=examples,coverage,fuzzing,stateful scripts/with-services \
 	  cargo test --workspace --test program --locked -- server::contract --nocapture
+
+fuzz: ## Fuzz every parser of untrusted bytes for SECONDS=600 each, or one of them: TARGET=mp4
+	@scripts/install-missing fuzz
+	@scripts/fuzz '$(SECONDS)' $(TARGET)
 
 check-deploy: ## Check the files in deploy/: units, container, compose, Kubernetes, alerts
 	@scripts/install-missing deploy

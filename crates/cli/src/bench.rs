@@ -7,6 +7,7 @@
 //! | jobs to measure with | [`load`] |
 //! | what is measured | [`verbs`], [`drain`], [`latency`], [`backlog`], [`recovery`] |
 //! | a server with simulated workers | [`server`] |
+//! | a server under bad connections | [`strangers`] |
 //! | one long video on fleets of every size, simulated | [`scaling`] |
 //! | who tells of work: nobody, NOTIFY, Redis | [`wake`] |
 //! | what people see | [`figure`] |
@@ -26,6 +27,7 @@ mod recovery;
 mod scaling;
 mod server;
 mod sizes;
+mod strangers;
 mod strike;
 mod verbs;
 mod wake;
@@ -39,6 +41,7 @@ pub enum Command {
     Queue(queue::Args),
     Scaling(scaling::Args),
     Server(server::Args),
+    Strangers(strangers::Args),
     Wake(wake::Args),
 }
 
@@ -48,6 +51,7 @@ impl Command {
             Command::Queue(args) => args.run(settings).await,
             Command::Scaling(args) => args.run(),
             Command::Server(args) => args.run(settings).await,
+            Command::Strangers(args) => args.run(settings).await,
             Command::Wake(args) => args.run(settings).await,
         }
     }

@@ -9,6 +9,7 @@ pub mod migrate;
 pub mod orchestrate;
 pub mod plan;
 pub mod serve;
+pub mod sessions;
 pub mod submit;
 pub mod transcode;
 pub mod video;

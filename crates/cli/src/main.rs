@@ -5,6 +5,7 @@
 mod bench;
 mod beside;
 mod command;
+mod limits;
 mod log;
 mod metrics;
 mod office;
@@ -49,6 +50,7 @@ enum Command {
     #[command(subcommand)]
     Video(command::video::Command),
     Workers(command::workers::Args),
+    Sessions(command::sessions::Args),
     Doctor(command::doctor::Args),
     #[command(subcommand)]
     Bench(bench::Command),
@@ -68,6 +70,14 @@ impl Command {
             Command::Transcode(_) => "error,worker=off,orchestrator=error",
             _ => "warn,worker=info,orchestrator=info,server=info,dispatch=info",
         }
+    }
+
+    /// Whether what it makes is for this user alone. A stream that is made for a folder is for whoever the user says.
+    fn keeps_files_private(&self) -> bool {
+        !matches!(
+            self,
+            Command::Transcode(_) | Command::Plan(_) | Command::Check(_) | Command::Completions(_)
+        )
     }
 
     /// What it is called in traces, if it has a part in any.
@@ -95,7 +105,14 @@ fn main() -> ExitCode {
         worker::guard::run(std::env::args_os().skip(2));
     }
     outbound::choose_tls();
-    match start(Program::parse()) {
+    let program = Program::parse();
+    if matches!(program.command, Command::Transcode(_)) && command::transcode::Supervised::here().is_none() {
+        return command::transcode::supervise().unwrap_or_else(|error| {
+            eprintln!("vodmill: cannot start the working process: {error}");
+            ExitCode::from(1)
+        });
+    }
+    match start(program) {
         Ok(Done::Yes) => ExitCode::SUCCESS,
         Ok(Done::No) => ExitCode::from(1),
         Ok(Done::Interrupted) => ExitCode::from(130),
@@ -104,6 +121,9 @@ fn main() -> ExitCode {
 }
 
 fn start(program: Program) -> anyhow::Result<Done> {
+    if program.command.keeps_files_private() {
+        limits::keep_files_private();
+    }
     let settings = program.settings.with_file()?;
     // Outlives the runtime: the last spans are sent when nothing runs any more.
     let traces = match program.command.traced_as() {
@@ -111,6 +131,7 @@ fn start(program: Program) -> anyhow::Result<Done> {
         None => Traces::default(),
     };
     log::start(&settings, program.command.default_log(), &traces);
+    limits::warn_of_secrets_in_arguments();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("cannot start")?.block_on(run(program.command, settings))
 }
@@ -131,6 +152,7 @@ async fn run(command: Command, settings: Settings) -> anyhow::Result<Done> {
         Command::Videos(args) => args.run(&settings).await,
         Command::Video(command) => command.run(&settings).await,
         Command::Workers(args) => args.run(&settings).await,
+        Command::Sessions(args) => args.run(&settings).await,
         Command::Doctor(args) => args.run(&settings).await,
         Command::Bench(command) => command.run(&settings).await,
         Command::Completions(args) => args.run(),
@@ -140,7 +162,7 @@ async fn run(command: Command, settings: Settings) -> anyhow::Result<Done> {
 
 /// Errors a person can mend by typing something else are wrong usage.
 fn complain(error: &anyhow::Error) -> ExitCode {
-    eprintln!("vodmill: {error:#}");
+    output::tell(&format!("{error:#}"));
     let is_usage = error.chain().any(|cause| {
         cause.is::<settings::Usage>()
             || cause.downcast_ref::<office::Fault>().is_some_and(office::Fault::is_usage)

@@ -5,7 +5,6 @@ use crate::settings::{Settings, Usage};
 use anyhow::Context;
 use server::AdminSecret;
 use server::metrics::{self, Metrics};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// Shorter ones are guessed.
@@ -25,15 +24,11 @@ pub fn token(settings: &Settings) -> anyhow::Result<Option<AdminSecret>> {
 pub async fn show(settings: &Settings, metrics: Metrics) -> anyhow::Result<JoinSet<()>> {
     let mut beside = JoinSet::new();
     if let Some(address) = settings.metrics_listen.as_deref() {
-        let listener = TcpListener::bind(address)
+        let listener = server::bind(address)
             .await
             .with_context(|| Usage(format!("cannot listen on {address} for metrics")))?;
         log::address(settings, "metrics", &format!("http://{}/metrics", listener.local_addr()?));
-        beside.spawn(async move {
-            if let Err(error) = metrics::serve(metrics, listener).await {
-                tracing::error!("the metrics cannot be shown any more: {error}");
-            }
-        });
+        beside.spawn(metrics::serve(metrics, listener));
     }
     Ok(beside)
 }

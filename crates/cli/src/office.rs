@@ -2,7 +2,7 @@
 //!
 //! | file | what is asked there |
 //! | --- | --- |
-//! | `jobs`, `videos`, `workers` | one question for each endpoint, with the same answer from both |
+//! | `jobs`, `videos`, `workers`, `sessions` | one question for each endpoint, with the same answer from both |
 //! | `server`, `fault` | one request, and what an answer comes to that is not the one asked for |
 //! | `bell` | when to look again: a server tells by its events |
 //! | `upload` | a video on its way to a server |
@@ -11,6 +11,7 @@ mod bell;
 mod fault;
 mod jobs;
 mod server;
+mod sessions;
 mod upload;
 mod videos;
 mod workers;

@@ -2,18 +2,36 @@
 
 use serde::Serialize;
 use std::io::Write;
+use wire::text::{printable, printable_cell, printable_json};
 
 /// Prints one value as JSON, on one line.
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
-    line(&serde_json::to_string(value)?);
+    raw_line(&printable_json(&serde_json::to_string(value)?));
     Ok(())
 }
 
-/// Prints a line; a reader that has gone away (`| head`) ends the program quietly.
+/// Prints a line. Whatever files, workers or servers say passes through here or [`text`], and cannot command a terminal.
 pub fn line(text: &str) {
+    raw_line(&printable(text));
+}
+
+/// Prints a line that may have colours, and only words of this program. A reader that has gone away (`| head`) ends the
+/// program quietly.
+pub fn raw_line(text: &str) {
     if writeln!(std::io::stdout(), "{text}").is_err() {
         std::process::exit(0);
     }
+}
+
+/// Prints a line on standard error.
+pub fn error_line(text: &str) {
+    // Nothing may be listening; that is no reason to end.
+    let _ = std::io::stderr().write_all(format!("{}\n", printable(text)).as_bytes());
+}
+
+/// Text for a progress bar.
+pub fn text(text: &str) -> String {
+    printable_cell(text).into_owned()
 }
 
 /// Shows on standard output what must have been seen, in one piece.
@@ -25,12 +43,13 @@ pub fn show(text: &str) -> std::io::Result<()> {
 
 /// Tells on standard error what is no answer, in one piece: whoever reads along never sees half a line.
 pub fn tell(text: &str) {
-    // Nobody may be listening; that is no reason to end.
-    let _ = std::io::stderr().write_all(format!("vodmill: {text}\n").as_bytes());
+    error_line(&format!("vodmill: {text}"));
 }
 
 /// Prints columns, each as wide as its widest cell.
 pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
+    let rows: Vec<[String; N]> =
+        rows.iter().map(|row| std::array::from_fn(|column| text(&row[column]))).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].chars().count()]).max().unwrap_or(0)

@@ -2,7 +2,8 @@
 //!
 //! `VODMILL_FAILPOINT=claim.before:2` kills the process at the second time it is about to make a claim durable;
 //! `claim.after:1` right after the first claim became durable. `VODMILL_FAILPOINT_ACTION=stop` stops it instead
-//! (SIGSTOP), with its transaction open. `VODMILL_FAILPOINT_ACTION=FILE`, at places between transactions, makes that file
+//! (SIGSTOP), with its transaction open. `die` kills the process and leaves the supervisor of `vodmill transcode` alive, and
+//! `exhaust` takes memory until the process dies of it: both are deaths of the work's making. `VODMILL_FAILPOINT_ACTION=FILE`, at places between transactions, makes that file
 //! and waits until somebody has removed it, while all else in the process goes on.
 //!
 //! Who makes durable steps lists them by [`steps!`], and a test that all are killed.
@@ -44,10 +45,43 @@ pub fn name(step: &str) -> String {
 
 #[cfg(debug_assertions)]
 pub fn reached(step: &str, moment: &str) {
-    if is_now(step, moment) {
-        let is_stop = action().is_some_and(|action| action == "stop");
-        // SAFETY: raising a signal on ourselves touches no memory.
-        unsafe { libc::raise(if is_stop { libc::SIGSTOP } else { libc::SIGKILL }) };
+    if !is_now(step, moment) {
+        return;
+    }
+    match action().as_deref() {
+        Some("stop") => raise(libc::SIGSTOP),
+        Some("die") => raise(libc::SIGKILL),
+        Some("exhaust") => exhaust_memory(),
+        _ => {
+            // As a person does who kills the command: its supervisor dies too.
+            if let Some(supervisor) = supervisor() {
+                // SAFETY: sends a signal; touches no memory.
+                unsafe { libc::kill(supervisor, libc::SIGKILL) };
+            }
+            raise(libc::SIGKILL);
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+fn raise(signal: libc::c_int) {
+    // SAFETY: raising a signal on ourselves touches no memory.
+    unsafe { libc::raise(signal) };
+}
+
+/// The parent that would start this process again.
+#[cfg(debug_assertions)]
+fn supervisor() -> Option<i32> {
+    std::env::var("VODMILL_SUPERVISED").ok()?.split_once(' ')?.0.parse().ok()
+}
+
+/// Takes address space until the process dies at its limit. Nothing is written to it, so that the machine does not suffer.
+#[cfg(debug_assertions)]
+fn exhaust_memory() {
+    let mut taken: Vec<Vec<u8>> = Vec::new();
+    loop {
+        taken.push(vec![0; 64 << 20]);
+        std::hint::black_box(&taken);
     }
 }
 
@@ -83,6 +117,21 @@ fn is_now(step: &str, moment: &str) -> bool {
     let Some((name, times)) = &*WANTED else { return false };
     name.strip_prefix(step).and_then(|rest| rest.strip_prefix('.')) == Some(moment)
         && SEEN.fetch_add(1, Ordering::SeqCst) + 1 == *times
+}
+
+/// By how many milliseconds a test has set this machine's clock: the text of the file that `VODMILL_CLOCK_FILE` names.
+#[cfg(debug_assertions)]
+pub fn wall_offset() -> i64 {
+    use std::sync::LazyLock;
+    static FILE: LazyLock<Option<std::path::PathBuf>> =
+        LazyLock::new(|| std::env::var_os("VODMILL_CLOCK_FILE").map(Into::into));
+    let text = FILE.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(not(debug_assertions))]
+pub fn wall_offset() -> i64 {
+    0
 }
 
 /// A span that a test may shorten by a variable, in seconds: what is done only after hours is done at once.

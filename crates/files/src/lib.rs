@@ -13,12 +13,14 @@ pub mod bucket;
 mod place;
 mod space;
 mod step;
+mod tree;
 mod whole;
 
 pub use bucket::Bucket;
 pub use place::Place;
 pub use space::space;
 pub use step::Step;
+pub use tree::{Tree, seal};
 pub use whole::{first, link, place, read_through, replace, sync_all};
 
 use rules::ExecutionId;
@@ -42,8 +44,9 @@ impl Files {
         self.root.join(execution)
     }
 
-    /// Moves a folder to the execution's own place. When this returns, a loss of power cannot undo it.
+    /// Moves a folder to the execution's own place, where nothing is written again. When this returns, a loss of power cannot undo it.
     pub fn keep(&self, execution: ExecutionId, made: &Path) -> io::Result<()> {
+        seal(made)?;
         sync_all(made)?;
         fs::create_dir_all(&self.root)?;
         let place = self.folder(&execution.to_string());
@@ -87,10 +90,10 @@ pub fn remove(path: &Path) -> io::Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use rules::{Fence, JobId, TaskId};
+    use rules::{Fence, JobId, TaskId, Token};
 
-    fn execution(fence: i64) -> ExecutionId {
-        ExecutionId { task: TaskId::new(JobId(1), 0), fence: Fence(fence) }
+    fn execution(token: i64) -> ExecutionId {
+        ExecutionId { task: TaskId::new(JobId(1), 0), fence: Fence(1), token: Token(token) }
     }
 
     #[test]
@@ -110,6 +113,7 @@ mod tests {
         assert!(again.is_err(), "its place is taken");
         let kept = files.folder(&execution(1).to_string()).join("720p/seg-00001.m4s");
         assert_eq!(fs::read_to_string(kept).unwrap(), "first");
+        files.keep(execution(2), &made("of the same number")).unwrap();
     }
 
     #[test]

@@ -43,6 +43,8 @@ failpoint::steps![
     ClearGeneration,
     ClearGenerationObjects,
     GiveUp,
+    MarkFolder,
+    NoteMark,
 ];
 
 impl Step {

@@ -19,7 +19,7 @@ fn ffmpeg() -> Vec<String> {
 
 /// A file of one track, and nothing beside it: chapters would become a second.
 fn alone(name: &str) -> Vec<String> {
-    words(["-map_metadata", "-1", "-map_chapters", "-1", "-f", "mp4", &format!("{name}.mp4")])
+    words(["-map_metadata", "-1", "-map_chapters", "-1", "-f", "mp4", &format!("file:{name}.mp4")])
 }
 
 /// Keeps the file's own clock, where that can be trusted. Where not, ffmpeg mends leaps and missing times, and lets its
@@ -110,7 +110,7 @@ pub fn subtitles(plan: &Plan, track: &SubtitleTrack, source: &str) -> Vec<String
         &format!("0:{}", track.stream),
         "-f",
         "webvtt",
-        &format!("{}.vtt", track.name),
+        &format!("file:{}.vtt", track.name),
     ]));
     args
 }
@@ -142,9 +142,9 @@ pub fn thumbnails(plan: &Plan, thumbnails: &Thumbnails, video: &Video, source: &
     args.extend(input::arguments(source));
     args.extend(words(["-filter_complex_threads", "1", "-filter_complex", &graph]));
     args.extend(words(["-map", "[sheet]", "-fps_mode", "passthrough", "-q:v", "5", "-pix_fmt", "yuvj420p"]));
-    args.extend(words(["-f", "image2", "sprite-%d.jpg"]));
+    args.extend(words(["-f", "image2", "file:sprite-%d.jpg"]));
     args.extend(words(["-map", "[poster]", "-fps_mode", "passthrough", "-frames:v", "1", "-q:v", "3"]));
-    args.extend(words(["-pix_fmt", "yuvj420p", "-f", "image2", "-update", "1", "poster.jpg"]));
+    args.extend(words(["-pix_fmt", "yuvj420p", "-f", "image2", "-update", "1", "file:poster.jpg"]));
     args
 }
 
@@ -158,7 +158,7 @@ fn poster_size(video: &Video) -> (u32, u32) {
 pub fn progressive(video: Option<&str>, audio: Option<&str>) -> Vec<String> {
     let mut args = ffmpeg();
     args.extend([video, audio].into_iter().flatten().flat_map(playlist_input));
-    args.extend(words(["-c", "copy", "-movflags", "+faststart", "-f", "mp4", "video.mp4"]));
+    args.extend(words(["-c", "copy", "-movflags", "+faststart", "-f", "mp4", "file:video.mp4"]));
     args
 }
 

@@ -17,7 +17,7 @@ pub enum Error {
 pub fn mpd(of: &Presentation, prefix: &str) -> Result<String, Error> {
     let tracks = || of.video.iter().chain(of.audio.iter().map(|sound| &sound.track));
     if let Some(track) = tracks().find(|track| !track.later_inits.is_empty()) {
-        return Err(Error::SeveralInits { track: track.name.clone() });
+        return Err(Error::SeveralInits { track: track.name.to_string() });
     }
     let seconds = tracks().map(Track::seconds).fold(0.0, f64::max);
     if tracks().all(|track| track.segments.is_empty()) {
@@ -168,7 +168,7 @@ mod tests {
     use crate::ratio::Ratio;
 
     fn artifact(path: &str) -> Artifact {
-        Artifact { path: path.into(), bytes: 750_000, sha256: "x".into() }
+        Artifact { path: path.parse().unwrap(), bytes: 750_000, sha256: "x".into() }
     }
 
     fn track(name: &str, codec: &str, shape: Shape) -> Track {
@@ -181,7 +181,7 @@ mod tests {
             key_frames: Vec::new(),
         };
         Track {
-            name: name.into(),
+            name: name.parse().unwrap(),
             codec: codec.into(),
             timescale: 25,
             shape,
@@ -207,7 +207,7 @@ mod tests {
                 is_default: true,
             }],
             subtitles: vec![Subtitles {
-                name: "subtitles-en".into(),
+                name: "subtitles-en".parse().unwrap(),
                 language: "en".into(),
                 title: "English".into(),
                 is_default: false,

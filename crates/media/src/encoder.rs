@@ -2,6 +2,7 @@
 
 use crate::ladder::Rung;
 use crate::ratio::Ratio;
+use pipeline::Name;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -35,6 +36,15 @@ impl Codec {
             Codec::H264 => "h264",
             Codec::Hevc => "hevc",
             Codec::Av1 => "av1",
+        }
+    }
+
+    /// How MP4 calls it, with parameter sets in the init segment alone or also in the samples.
+    pub const fn sample_entries(self) -> &'static [&'static str] {
+        match self {
+            Codec::H264 => &["avc1", "avc3"],
+            Codec::Hevc => &["hvc1", "hev1"],
+            Codec::Av1 => &["av01"],
         }
     }
 
@@ -242,8 +252,15 @@ pub fn trial(family: Family, codec: Codec) -> Vec<String> {
     let rate = Ratio { num: 25, den: 1 };
     let manner = Manner { family, preset: None, gop: 50, rate, threads: 1 };
     let crf = codec.default_crf();
-    let rung =
-        Rung { name: String::new(), codec, width: 256, height: 256, crf, max_kbps: 500, optional: false };
+    let rung = Rung {
+        name: Name::nearest("trial"),
+        codec,
+        width: 256,
+        height: 256,
+        crf,
+        max_kbps: 500,
+        optional: false,
+    };
     let mut args = words(["ffmpeg", "-nostdin", "-hide_banner", "-v", "error"]);
     args.extend(device(family));
     args.extend(words(["-f", "lavfi", "-i", "color=black:size=256x256:rate=25", "-frames:v", "1"]));
@@ -267,7 +284,7 @@ mod tests {
 
     fn told_where_it_begins(family: Family, codec: Codec, threads: u32, begins: Begins) -> String {
         let rung = Rung {
-            name: "720p".into(),
+            name: "720p".parse().unwrap(),
             codec,
             width: 1280,
             height: 720,

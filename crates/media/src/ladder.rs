@@ -2,6 +2,7 @@
 
 use crate::encoder::Codec;
 use crate::ratio::Ratio;
+use pipeline::Name;
 use serde::{Deserialize, Serialize};
 
 /// A rung as a person writes it: a box of 16 to 9 that the picture must fit into, lying or standing.
@@ -25,7 +26,7 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rung {
     /// Unique within a plan, and the name of its folder: `1080p`, or `1080p-hevc` where there are several codecs.
-    pub name: String,
+    pub name: Name,
     pub codec: Codec,
     pub width: u32,
     pub height: u32,
@@ -92,7 +93,7 @@ pub fn choose(
         };
         let crf = step.crf.unwrap_or(codec.default_crf());
         let max_kbps = max_kbps(step.kbps, rate, codec);
-        Rung { name, codec, width, height, crf, max_kbps, optional: step.optional }
+        Rung { name: Name::nearest(&name), codec, width, height, crf, max_kbps, optional: step.optional }
     };
     let rungs = codecs.iter().flat_map(|&codec| fitting.iter().map(move |step| rung(step, codec)));
     let reason = format!("the source has {width}×{height}");
@@ -144,7 +145,7 @@ mod tests {
 
     fn sizes(width: u32, height: u32) -> Vec<(String, u32, u32)> {
         let (rungs, _) = choose(&standard(), width, height, R30, &[Codec::H264]);
-        rungs.into_iter().map(|rung| (rung.name, rung.width, rung.height)).collect()
+        rungs.into_iter().map(|rung| (rung.name.into(), rung.width, rung.height)).collect()
     }
 
     fn named(sizes: &[(&str, u32, u32)]) -> Vec<(String, u32, u32)> {
@@ -204,7 +205,7 @@ mod tests {
             let steps = standard().into_iter();
             let steps = steps.map(|step| Step { optional: optional.contains(&step.name.as_str()), ..step });
             let (rungs, _) = choose(&steps.collect::<Vec<_>>(), width, height, R30, &[Codec::H264]);
-            rungs.into_iter().map(|rung| (rung.name, rung.optional)).collect()
+            rungs.into_iter().map(|rung| (rung.name.into(), rung.optional)).collect()
         };
         let named = |rungs: &[(&str, bool)]| rungs.iter().map(|&(name, is)| (name.to_owned(), is)).collect();
         let expected: Vec<(String, bool)> = named(&[("360p", true), ("240p", false)]);

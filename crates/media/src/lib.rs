@@ -7,10 +7,12 @@
 //! | --- | --- |
 //! | [`source`] | a video file as Vodmill understands it; [`probe`] finds it out, [`timeline`] from the times of its frames |
 //! | [`settings`], [`plan`] | what a person may choose, and everything that follows from it; [`ladder`] chooses the sizes, [`chunk`] what is encoded at once |
+//! | [`limits`], [`memory`] | how much of one file is taken on, and how much memory that takes |
 //! | [`command`] | command lines of ffmpeg; [`picture`] writes their filters, [`encoder`] their codecs, [`progress`] reads how far they are |
 //! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
 //! | [`playlist`], [`master`], [`dash`] | what players are told of them: HLS for a track, HLS for all of them, and DASH |
 //! | [`check`] | whether a stream, ours or another's, is what it says |
+//! | [`sample`] | frames of a rendition beside those of the source |
 //! | [`vtt`] | subtitles along the segments, and the index of thumbnails |
 
 pub mod check;
@@ -20,16 +22,19 @@ pub mod dash;
 pub mod encoder;
 pub mod kind;
 pub mod ladder;
-pub mod manifest;
+pub mod limits;
 pub mod master;
+pub mod memory;
 pub mod mp4;
 pub mod picture;
 pub mod plan;
 pub mod playlist;
 pub mod probe;
 pub mod progress;
-pub mod ratio;
+pub mod sample;
 pub mod settings;
 pub mod source;
 pub mod timeline;
 pub mod vtt;
+
+pub use pipeline::{manifest, ratio};

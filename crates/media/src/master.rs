@@ -95,7 +95,7 @@ impl<'a> List<'a> {
     }
 
     fn rate(&self, track: &Track) -> Rate {
-        let (rate, cap) = (Rate::of(track), self.caps.get(&track.name).copied().unwrap_or(0));
+        let (rate, cap) = (Rate::of(track), self.caps.get(track.name.as_str()).copied().unwrap_or(0));
         Rate { peak: rate.peak.max(cap), ..rate }
     }
 
@@ -292,7 +292,7 @@ mod tests {
     use crate::ratio::Ratio;
 
     fn artifact(bytes: u64) -> Artifact {
-        Artifact { path: "x".into(), bytes, sha256: "x".into() }
+        Artifact { path: "x".parse().unwrap(), bytes, sha256: "x".into() }
     }
 
     /// Segments of these sizes and of six seconds each, but for a last one of a fifth of a second.
@@ -309,7 +309,7 @@ mod tests {
             }
         };
         Track {
-            name: name.into(),
+            name: name.parse().unwrap(),
             codec: codec.into(),
             timescale: 1000,
             shape,
@@ -332,7 +332,7 @@ mod tests {
 
     fn subtitles(name: &str, is_forced: bool) -> Subtitles {
         Subtitles {
-            name: name.into(),
+            name: name.parse().unwrap(),
             language: "en".into(),
             title: "English".into(),
             is_default: false,

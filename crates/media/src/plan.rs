@@ -6,6 +6,9 @@ use crate::ladder::{self, Rung, Skipped};
 use crate::ratio::Ratio;
 use crate::settings::Settings;
 use crate::source::{Audio, Source};
+use pipeline::Name;
+use pipeline::manifest::Shape;
+use pipeline::result::{ExpectedSegments, ExpectedTrack};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,7 +46,7 @@ pub struct Group {
     pub codec: Codec,
     /// Default: all that are not optional, for those are made alone, to fail alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rungs: Vec<String>,
+    pub rungs: Vec<Name>,
 }
 
 /// What one encoding task does.
@@ -57,7 +60,7 @@ pub struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AudioTrack {
     /// Unique within a plan, and the name of its folder.
-    pub name: String,
+    pub name: Name,
     pub stream: u32,
     pub language: String,
     /// For people.
@@ -71,7 +74,7 @@ pub struct AudioTrack {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubtitleTrack {
-    pub name: String,
+    pub name: Name,
     pub stream: u32,
     pub language: String,
     pub title: String,
@@ -147,6 +150,20 @@ impl Plan {
         picture.optional_rungs().flat_map(|rung| picture.pieces_of(&alone(rung))).collect()
     }
 
+    /// What the task of this track has to return.
+    pub fn expected_sound(&self, track: &AudioTrack) -> ExpectedTrack {
+        ExpectedTrack {
+            name: track.name.clone(),
+            codecs: &["mp4a.40.2"],
+            timescale: AUDIO_RATE,
+            shape: Shape::Audio { channels: if track.channels > 2 { 6 } else { 2 }, sample_rate: AUDIO_RATE },
+            segments: ExpectedSegments::Packets {
+                packets: track.packets,
+                most_segments: self.boundaries().len(),
+            },
+        }
+    }
+
     /// Where segments end, in seconds: of picture and sound alike.
     pub fn boundaries(&self) -> Vec<f64> {
         match &self.picture {
@@ -158,6 +175,13 @@ impl Plan {
                 inner.chain([duration]).collect()
             }
         }
+    }
+}
+
+impl Thumbnails {
+    /// How many sheets they fill.
+    pub fn sheets(&self) -> u32 {
+        self.count.div_ceil((self.columns * self.rows).max(1))
     }
 }
 
@@ -186,6 +210,29 @@ impl Picture {
         })
     }
 
+    /// What the task of this piece has to return.
+    pub fn expected(&self, piece: &Piece) -> Vec<ExpectedTrack> {
+        let (chunk, rate) = (&piece.chunk, Ratio::new(self.timescale, self.frame_ticks));
+        let track = |rung: &Rung| ExpectedTrack {
+            name: rung.name.clone(),
+            codecs: rung.codec.sample_entries(),
+            timescale: self.timescale,
+            shape: Shape::Video {
+                width: rung.width,
+                height: rung.height,
+                frame_rate: rate.unwrap_or(self.manner.rate),
+            },
+            segments: ExpectedSegments::Even {
+                first_segment: chunk.first_segment,
+                first_frame: chunk.first_frame,
+                frames: chunk.frames(),
+                per_segment: self.segment_frames,
+                ticks: self.frame_ticks,
+            },
+        };
+        self.rungs_of_group(&piece.group).map(track).collect()
+    }
+
     fn pieces_of(&self, group: &Group) -> Vec<Piece> {
         self.chunks.iter().map(|&chunk| Piece { chunk, group: group.clone() }).collect()
     }
@@ -212,7 +259,7 @@ fn ticks(rate: Ratio) -> (u32, u32) {
 fn groups(rungs: &[Rung], codecs: &[Codec], slots_for_a_chunk: usize) -> Vec<Group> {
     let of_codec = |&codec: &Codec| {
         let of_codec = rungs.iter().filter(|rung| rung.codec == codec && !rung.optional);
-        let mut largest: Vec<String> = of_codec.map(|rung| rung.name.clone()).collect();
+        let mut largest: Vec<Name> = of_codec.map(|rung| rung.name.clone()).collect();
         let others = largest.split_off(largest.len().min(1));
         match slots_for_a_chunk > codecs.len() && !others.is_empty() {
             true => vec![Group { codec, rungs: largest }, Group { codec, rungs: others }],
@@ -229,8 +276,10 @@ fn audio_tracks(source: &Source, surround: bool) -> Vec<AudioTrack> {
     let mut tracks: Vec<AudioTrack> = Vec::new();
     for (at, audio) in source.audio.iter().enumerate() {
         let mut add = |channels: u16, kbps: u32, suffix: &str| {
-            let name =
-                unique(&format!("audio-{}{suffix}", audio.language), tracks.iter().map(|track| &*track.name));
+            let name = track_name(
+                &format!("audio-{:.MOST_OF_A_TAG$}{suffix}", audio.language),
+                tracks.iter().map(|track| &track.name),
+            );
             let title =
                 unique(&format!("{}{suffix}", title(audio)), tracks.iter().map(|track| &*track.title));
             tracks.push(AudioTrack {
@@ -265,9 +314,9 @@ fn subtitle_tracks(source: &Source) -> Vec<SubtitleTrack> {
             tracks.iter().map(|track| &*track.title),
         );
         tracks.push(SubtitleTrack {
-            name: unique(
-                &format!("subtitles-{}", subtitle.language),
-                tracks.iter().map(|track| &*track.name),
+            name: track_name(
+                &format!("subtitles-{:.MOST_OF_A_TAG$}", subtitle.language),
+                tracks.iter().map(|track| &track.name),
             ),
             stream: subtitle.stream,
             language: subtitle.language.clone(),
@@ -277,6 +326,13 @@ fn subtitle_tracks(source: &Source) -> Vec<SubtitleTrack> {
         });
     }
     tracks
+}
+
+/// How much of a language's tag fits into a name.
+const MOST_OF_A_TAG: usize = 32;
+
+fn track_name<'a>(wanted: &str, taken: impl Iterator<Item = &'a Name>) -> Name {
+    Name::nearest(&unique(wanted, taken.map(Name::as_str)))
 }
 
 /// `wanted`, with a number behind it where others had the same.
@@ -311,7 +367,7 @@ mod tests {
     #[test]
     fn the_largest_rung_of_a_short_clip_is_made_beside_the_others() {
         let rung = |name: &str, optional| Rung {
-            name: name.into(),
+            name: name.parse().unwrap(),
             codec: Codec::H264,
             width: 2,
             height: 2,

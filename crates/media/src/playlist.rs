@@ -164,7 +164,7 @@ mod tests {
     use crate::ratio::Ratio;
 
     fn artifact(path: &str) -> Artifact {
-        Artifact { path: path.into(), bytes: 1000, sha256: path.into() }
+        Artifact { path: path.parse().unwrap(), bytes: 1000, sha256: path.into() }
     }
 
     /// Three segments of 24 fps less a thousandth, two key frames each; the last is half as long.
@@ -185,7 +185,7 @@ mod tests {
         };
         let frame_rate = Ratio { num: 24000, den: 1001 };
         Track {
-            name: "480p".into(),
+            name: "480p".parse().unwrap(),
             codec: "avc1.64001f".into(),
             timescale: 24_000,
             shape: Shape::Video { width: 854, height: 480, frame_rate },

@@ -4,7 +4,8 @@
 //! look(input)           the first command: container, streams, chapters
 //! Looked::read(…)       its answer, or why the file is unusable
 //! looked.scan()         the second command: every packet of the file, in one pass over it
-//! looked.finish(…)      its answer: the Source
+//! looked.reader(…)      takes its answer piece by piece, for it can be long
+//! looked.finish_read(…) what came of it: the Source
 //! ```
 //!
 //! What is done with what is found is told in `docs/input.md`.
@@ -12,14 +13,17 @@
 mod describe;
 pub mod input;
 mod language;
+mod list;
 mod packets;
 mod picture;
 mod report;
 mod tracks;
 mod unusable;
 
+pub use packets::Reader;
 pub use unusable::{Error, Unusable};
 
+use crate::limits::FileLimits;
 use crate::source::Source;
 use report::Report;
 use tracks::Chosen;
@@ -90,18 +94,51 @@ impl Looked {
         command(&self.input, &["-show_entries", wanted, "-of", "csv=p=0"])
     }
 
+    /// Whether the file may be looked at further.
+    pub fn check(&self, limits: &FileLimits) -> Result<(), Error> {
+        let Some(picture) = self.picture() else { return Ok(()) };
+        let (width, height) = (picture.width.unwrap_or(0), picture.height.unwrap_or(0));
+        limits.check_size(width, height).map_err(|exceeded| Unusable::TooMuch(exceeded).into())
+    }
+
+    /// What reads the answer of [`Looked::scan`].
+    pub fn reader(&self, limits: &FileLimits) -> Reader {
+        describe::reader(self, limits.max_frames)
+    }
+
+    /// As [`Looked::finish_read`], of an answer that is here as a whole and of any length.
     pub fn finish(self, answer: &Answer<'_>) -> Result<Source, Error> {
-        if !answer.succeeded || (input::is_remote(&self.input) && unusable::broke_off(answer.stderr)) {
-            return Err(unusable::failure(answer.stderr));
-        }
-        let packets = describe::packets(&self, answer.stdout);
-        if packets.is_encrypted {
-            return Err(Unusable::Encrypted.into());
+        let limits = FileLimits::none();
+        let mut reader = self.reader(&limits);
+        let _ = reader.feed(answer.stdout);
+        self.finish_read(reader, answer, &limits)
+    }
+
+    /// `answer` needs nothing on its standard output: that went to the reader.
+    pub fn finish_read(
+        self,
+        reader: Reader,
+        answer: &Answer<'_>,
+        limits: &FileLimits,
+    ) -> Result<Source, Error> {
+        let packets = reader.finish();
+        // Who had enough has ended the command.
+        if packets.has_too_many_frames {
+            return Err(Unusable::TooMuch(limits.too_many_frames()).into());
         }
         if packets.is_too_much {
             return Err(Unusable::Absurd("it has more packets than a week of video".into()).into());
         }
-        Ok(describe::source(self, packets, answer.stderr)?)
+        if !answer.succeeded || (input::is_remote(&self.input) && unusable::broke_off(answer.stderr)) {
+            return Err(unusable::failure(answer.stderr));
+        }
+        if packets.is_encrypted {
+            return Err(Unusable::Encrypted.into());
+        }
+        let mut source = describe::source(self, packets, answer.stderr)?;
+        limits.check_source(&source).map_err(Unusable::TooMuch)?;
+        limits.trim(&mut source);
+        Ok(source)
     }
 }
 

@@ -26,6 +26,8 @@ pub fn segment_name(number: usize) -> String {
 /// than none.
 pub fn parse(text: &str) -> Vec<Cue> {
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+    // As the specification has it. Left out, a line of nothing else would end its cue when it is written again.
+    let text = text.replace('\0', "\u{fffd}");
     let mut cues: Vec<Cue> = blocks(&text).filter_map(|block| parse_block(&block)).collect();
     cues.sort_by_key(|cue| (cue.start, cue.end));
     cues
@@ -101,7 +103,7 @@ fn parse_block(lines: &[&str]) -> Option<Cue> {
     let (start, rest) = lines[at].split_once("-->")?;
     let (end, settings) = rest.trim().split_once(char::is_whitespace).unwrap_or((rest.trim(), ""));
     let (start, end) = (parse_time(start)?, parse_time(end)?);
-    let text = lines[at + 1..].join("\n").replace('\0', "").replace("-->", "--&gt;");
+    let text = lines[at + 1..].join("\n").replace("-->", "--&gt;");
     let settings = settings.split_whitespace().collect::<Vec<_>>().join(" ");
     (start < end && !text.trim().is_empty()).then_some(Cue { start, end, settings, text })
 }
@@ -207,6 +209,14 @@ mod tests {
         let moved = earlier(vec![cue(0, 900), cue(500, 1500), cue(3000, 4000)], 1000);
 
         assert_eq!(moved, [cue(0, 500), cue(2000, 3000)]);
+    }
+
+    #[test]
+    fn a_cue_with_nul_bytes_reads_back_as_it_was_written() {
+        let cues = parse("WEBVTT\n\n00:00.000 --> 00:01.000\na\n\0\nb\n");
+
+        assert_eq!(cues[0].text, "a\n\u{fffd}\nb");
+        assert_eq!(parse(&whole(&cues)), cues);
     }
 
     #[test]

@@ -510,7 +510,7 @@ fn our_own_output_is_held_to_its_manifest_and_its_plan() {
     let artifacts: Vec<_> =
         files.chain(others).map(|path| Artifact::of(own.path(), &path).unwrap()).collect();
     let frames = BTreeMap::from([("large".to_owned(), 350), ("small".to_owned(), 350)]);
-    let expect = Expect { frames, duration: Some(14.0), artifacts: artifacts.clone(), has_others: false };
+    let expect = Expect { frames, duration: Some(14.0), artifacts: artifacts.clone(), ..Expect::default() };
 
     let verdict = check(own.path(), &expect);
 
@@ -526,7 +526,7 @@ fn our_own_output_is_held_to_its_manifest_and_its_plan() {
         ("gate.duration", |expect| expect.duration = Some(14.1)),
         ("gate.size", |expect| expect.artifacts[3].bytes += 1),
         ("gate.hash", |expect| expect.artifacts[4].sha256 = "00".repeat(32)),
-        ("gate.missing", |expect| expect.artifacts[4].path = "large/seg9.m4s".into()),
+        ("gate.missing", |expect| expect.artifacts[4].path = "large/seg9.m4s".parse().unwrap()),
     ];
     for (rule, change) in wrong {
         let mut expect = expect.clone();

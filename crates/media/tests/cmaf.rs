@@ -45,7 +45,7 @@ impl Picture {
     fn cut(&self, first_frame: u64, frames: u64) -> Cut {
         let frames_per_segment = 2 * self.group;
         let first_segment = (first_frame / u64::from(frames_per_segment)) as u32;
-        let (name, ticks_per_frame) = ("72p".into(), self.ticks);
+        let (name, ticks_per_frame) = ("72p".parse().unwrap(), self.ticks);
         Cut { name, first_frame, frames, frames_per_segment, first_segment, ticks_per_frame, delay: DELAY }
     }
 
@@ -194,7 +194,7 @@ fn sound(folder: &Path, codec: &str) -> PathBuf {
 
 fn cut_sound(packets: u64) -> CutAudio {
     let starts = vec![0, 30 * 1001, 60 * 1001, 90 * 1001];
-    CutAudio { name: "audio-en".into(), priming: 1, packets, starts, clock: 30_000 }
+    CutAudio { name: "audio-en".parse().unwrap(), priming: 1, packets, starts, clock: 30_000 }
 }
 
 #[test]

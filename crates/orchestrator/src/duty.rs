@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How much longer those wait who do not lead: nothing rests on the leader, so they look too, now and then.
-const FOLLOWERS: u32 = 10;
+pub(crate) const FOLLOWERS: u32 = 10;
 
 /// When to look again.
 pub(crate) enum When {

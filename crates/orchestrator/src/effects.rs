@@ -6,8 +6,10 @@ use crate::Options;
 use crate::duty::{Look, When, repeat};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::OpenOptions;
+use std::fmt;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use store::outbox::Delivery;
 use store::wake::Topic;
@@ -27,24 +29,80 @@ async fn deliver(store: &Store) -> Result<Look> {
             return Ok(Look::Idle);
         }
         let mut delivered = Vec::new();
-        let mut by_path: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
+        let mut by_target: BTreeMap<Target, Vec<Delivery>> = BTreeMap::new();
         for message in messages {
-            match message.payload.get("path").and_then(Value::as_str) {
-                Some(path) if message.topic == "append" => {
-                    by_path.entry(path.into()).or_default().push(message)
+            match Target::of(&message.payload) {
+                Some(target) if message.topic == "append" => {
+                    by_target.entry(target).or_default().push(message)
                 }
                 // An older version put the end of each job here; nobody takes it.
                 _ => delivered.push(message.id),
             }
         }
-        for (path, messages) in by_path {
-            delivered.extend(deliver_lines(store, path, messages).await?);
+        for (target, messages) in by_target {
+            delivered.extend(deliver_lines(store, target, messages).await?);
         }
         store.messages_delivered(&delivered).await?;
     }
 }
 
-async fn deliver_lines(store: &Store, path: String, messages: Vec<Delivery>) -> Result<Vec<i64>> {
+/// The file that lines are appended to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// Wherever the operator's own job says.
+    At(String),
+    /// A plain file of this folder, for jobs from HTTP.
+    In { folder: String, name: String },
+}
+
+impl Target {
+    fn of(payload: &Value) -> Option<Self> {
+        let text = |key: &str| payload.get(key).and_then(Value::as_str).map(str::to_owned);
+        match (text("path"), text("folder"), text("name")) {
+            (Some(path), ..) => Some(Target::At(path)),
+            (None, Some(folder), Some(name)) => Some(Target::In { folder, name }),
+            _ => None,
+        }
+    }
+
+    fn open(&self) -> std::io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        match self {
+            Target::At(path) => options.open(path),
+            Target::In { folder, name } => open_in(options, Path::new(folder), name),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::At(path) => f.write_str(path),
+            Target::In { folder, name } => write!(f, "{folder}/{name}"),
+        }
+    }
+}
+
+/// Opens one file of a folder: a name without separators, no symbolic link, no second name of a file elsewhere, nothing but
+/// a plain file.
+fn open_in(mut options: OpenOptions, folder: &Path, name: &str) -> std::io::Result<File> {
+    let refused =
+        |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{name}: {what}"));
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        return Err(refused("is no plain file name"));
+    }
+    // A pipe without a reader must not hold anything up.
+    let file =
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).mode(0o600).open(folder.join(name))?;
+    let found = file.metadata()?;
+    match found.is_file() && found.nlink() == 1 {
+        true => Ok(file),
+        false => Err(refused("is no plain file of its own")),
+    }
+}
+
+async fn deliver_lines(store: &Store, target: Target, messages: Vec<Delivery>) -> Result<Vec<i64>> {
     let lines: Vec<(String, String)> = messages
         .iter()
         .map(|message| {
@@ -53,16 +111,16 @@ async fn deliver_lines(store: &Store, path: String, messages: Vec<Delivery>) -> 
         })
         .collect();
     failpoint::reached("append", "before");
-    let appended =
-        tokio::task::spawn_blocking(move || append_once(Path::new(&path), &lines).map_err(|e| (path, e)));
-    let appended = appended.await.unwrap_or_else(|panic| Err(("?".into(), std::io::Error::other(panic))));
+    let place = target.to_string();
+    let appended = tokio::task::spawn_blocking(move || append_once(&target, &lines));
+    let appended = appended.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
     failpoint::reached("append", "after");
     match appended {
         Ok(()) => Ok(messages.iter().map(|message| message.id).collect()),
-        Err((path, error)) => {
-            tracing::warn!("cannot append to {path}, trying again later: {error}");
+        Err(error) => {
+            tracing::warn!("cannot append to {place}, trying again later: {error}");
             for message in &messages {
-                store.postpone_message(message, &format!("cannot append to {path}: {error}")).await?;
+                store.postpone_message(message, &format!("cannot append to {place}: {error}")).await?;
             }
             Ok(Vec::new())
         }
@@ -70,8 +128,8 @@ async fn deliver_lines(store: &Store, path: String, messages: Vec<Delivery>) -> 
 }
 
 /// Appends `key<TAB>line` for each key the file does not have yet; on disk when it returns.
-pub fn append_once(path: &Path, lines: &[(String, String)]) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+pub fn append_once(target: &Target, lines: &[(String, String)]) -> std::io::Result<()> {
+    let mut file = target.open()?;
     // Released when the file is closed, also by a crash.
     file.lock()?;
     let mut text = String::new();
@@ -98,13 +156,46 @@ mod tests {
         keys.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect()
     }
 
+    fn at(path: &Path) -> Target {
+        Target::At(path.to_str().unwrap().into())
+    }
+
+    #[test]
+    fn a_confined_effect_reaches_plain_files_of_its_folder_only() {
+        let outside = tempfile::tempdir().unwrap();
+        let folder = outside.path().join("effects");
+        std::fs::create_dir(&folder).unwrap();
+        let (victim, other) = (outside.path().join("victim"), outside.path().join("other"));
+        for path in [&victim, &other] {
+            std::fs::write(path, "precious, without a line's end").unwrap();
+        }
+        std::os::unix::fs::symlink(&victim, folder.join("link")).unwrap();
+        std::fs::hard_link(&other, folder.join("hard")).unwrap();
+        std::fs::create_dir(folder.join("folder")).unwrap();
+        let append = |name: &str| {
+            let folder = folder.to_str().unwrap().into();
+            append_once(&Target::In { folder, name: name.into() }, &lines(&["a"]))
+        };
+
+        append("plain").unwrap();
+        append("plain").unwrap();
+
+        assert_eq!(std::fs::read_to_string(folder.join("plain")).unwrap(), "a\tx\n");
+        for name in ["link", "hard", "folder", "../victim", "/etc/passwd", "..", "."] {
+            assert!(append(name).is_err(), "{name}");
+        }
+        for path in [victim, other] {
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "precious, without a line's end");
+        }
+    }
+
     #[test]
     fn a_line_appears_once_however_often_it_is_delivered() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("effects");
 
-        append_once(&path, &lines(&["a", "b"])).unwrap();
-        append_once(&path, &lines(&["b", "c"])).unwrap();
+        append_once(&at(&path), &lines(&["a", "b"])).unwrap();
+        append_once(&at(&path), &lines(&["b", "c"])).unwrap();
 
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\tx\nb\tx\nc\tx\n");
     }
@@ -115,7 +206,7 @@ mod tests {
         let path = folder.path().join("effects");
         std::fs::write(&path, "a\tx\nb\t").unwrap();
 
-        append_once(&path, &lines(&["b"])).unwrap();
+        append_once(&at(&path), &lines(&["b"])).unwrap();
 
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\tx\nb\tx\n");
     }

@@ -16,6 +16,7 @@ mod advance;
 mod duty;
 pub mod effects;
 mod housekeeping;
+mod late;
 mod recovery;
 pub mod webhook;
 

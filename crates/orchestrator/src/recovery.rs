@@ -2,16 +2,20 @@
 
 use crate::Options;
 use crate::duty::{Look, repeat};
+use crate::late::Late;
 use store::{Result, Store};
 
 const BATCH: i64 = 500;
 
 pub(crate) async fn leases(store: &Store, options: &Options) {
-    tokio::time::sleep(options.grace).await;
-    repeat("take back expired leases", options.by_clock(options.recovery_interval), || recover(store)).await;
+    let late = Late::new(options, options.recovery_interval);
+    late.begin(store, options.grace).await;
+    let look = || recover(store, &late);
+    repeat("take back expired leases", options.by_clock(options.recovery_interval), look).await;
 }
 
-async fn recover(store: &Store) -> Result<Look> {
+async fn recover(store: &Store, late: &Late<'_>) -> Result<Look> {
+    late.wait(store).await?;
     loop {
         let recovered = store.recover(BATCH).await?;
         for lost in &recovered {
@@ -46,11 +50,14 @@ async fn hedge(store: &Store) -> Result<Look> {
 
 /// A silent worker is only *said* to be offline: its leases expire by themselves.
 pub(crate) async fn workers(store: &Store, options: &Options) {
-    tokio::time::sleep(options.offline_grace).await;
-    repeat("look for silent workers", options.by_clock(options.offline_interval), || mark(store)).await;
+    let late = Late::new(options, options.offline_interval);
+    late.begin(store, options.offline_grace).await;
+    let look = || mark(store, &late);
+    repeat("look for silent workers", options.by_clock(options.offline_interval), look).await;
 }
 
-async fn mark(store: &Store) -> Result<Look> {
+async fn mark(store: &Store, late: &Late<'_>) -> Result<Look> {
+    late.wait(store).await?;
     for worker in store.mark_offline(BATCH).await? {
         tracing::warn!(worker.id = %worker, "worker {worker} has not been heard of and is offline");
     }

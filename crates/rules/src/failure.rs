@@ -7,12 +7,16 @@ pub enum Kind {
     Transient,
     /// Would fail again: a broken input, a program that is not there.
     Permanent,
+    /// A remote worker calls it permanent, and nobody has confirmed that: another worker tries it. Uses up no attempt.
+    Unconfirmed,
     /// The worker gave the work back because it is shutting down; uses up no attempt.
     Drained,
     /// Where files are kept did not answer or had no room; uses up no attempt, up to [`MOST_SPARED`] times.
     StorageAway,
     /// The worker fell silent, or its encoder stopped making progress.
     LeaseExpired,
+    /// The worker process died while it held the lease. The work may have killed it, so it uses up an attempt.
+    WorkerLost,
     /// The job was cancelled or failed elsewhere; uses up no attempt.
     Withdrawn,
 }
@@ -23,9 +27,11 @@ pub const MOST_SPARED: u32 = 100;
 crate::words::words!("failure kind", Kind {
     Transient => "transient",
     Permanent => "permanent",
+    Unconfirmed => "unconfirmed",
     Drained => "drained",
     StorageAway => "storage_away",
     LeaseExpired => "lease_expired",
+    WorkerLost => "worker_lost",
     Withdrawn => "withdrawn",
 });
 
@@ -39,24 +45,58 @@ impl Kind {
     /// Whether an execution that ended so uses up one of the task's attempts.
     pub const fn counts(self) -> bool {
         match self {
-            Kind::Transient | Kind::Permanent | Kind::LeaseExpired => true,
-            Kind::Drained | Kind::StorageAway | Kind::Withdrawn => false,
+            Kind::Transient | Kind::Permanent | Kind::LeaseExpired | Kind::WorkerLost => true,
+            Kind::Unconfirmed | Kind::Drained | Kind::StorageAway | Kind::Withdrawn => false,
+        }
+    }
+
+    /// Whether the work may have taken its worker with it: the process died, or was not heard of again.
+    pub const fn is_of_the_worker(self) -> bool {
+        match self {
+            Kind::LeaseExpired | Kind::WorkerLost => true,
+            Kind::Transient
+            | Kind::Permanent
+            | Kind::Unconfirmed
+            | Kind::Drained
+            | Kind::StorageAway
+            | Kind::Withdrawn => false,
         }
     }
 
     /// What a worker's word comes to, after so many executions that used up no attempt: a task is not given back for the
-    /// storage's sake for ever.
-    pub const fn after(self, spared: u32) -> Kind {
-        match self {
-            Kind::StorageAway if spared >= MOST_SPARED => Kind::Transient,
-            kind => kind,
+    /// storage's sake for ever, and a remote worker alone does not decide that work is hopeless.
+    pub const fn after(self, spared: u32, witness: Witness) -> Kind {
+        match (self, witness) {
+            (Kind::StorageAway, _) if spared >= MOST_SPARED => Kind::Transient,
+            (Kind::Permanent, Witness::Remote { is_second: false }) => Kind::Unconfirmed,
+            (kind, _) => kind,
         }
     }
+}
+
+/// Who reports a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Witness {
+    /// A worker with the database: its word is the server's own.
+    Server,
+    /// A remote worker. `is_second`: an execution of the same task before was called a permanent failure, too. While another
+    /// worker could do the task it is given to that one, so the second word is another's, or nobody else was there.
+    Remote { is_second: bool },
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_remote_worker_alone_does_not_make_a_failure_permanent() {
+        let after = |witness| Kind::Permanent.after(0, witness);
+
+        assert_eq!(after(Witness::Server), Kind::Permanent);
+        assert_eq!(after(Witness::Remote { is_second: false }), Kind::Unconfirmed);
+        assert_eq!(after(Witness::Remote { is_second: true }), Kind::Permanent);
+        assert_eq!(Kind::Transient.after(0, Witness::Remote { is_second: false }), Kind::Transient);
+    }
 
     #[test]
     fn a_word_of_a_later_version_is_worth_another_try() {

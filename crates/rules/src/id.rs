@@ -30,8 +30,9 @@ pub struct WorkerId(pub Uuid);
 #[serde(transparent)]
 pub struct Fence(pub i64);
 
-/// Random, new with each claim. A worker proves with it that its claim is the latest, also when a lossy
-/// failover of the database has handed out the same [`Fence`] twice.
+/// Random, new with each claim. It tells a claim from every other claim of the same task, also when a crash of the
+/// database has forgotten a claim and the same [`Fence`] was given twice. It is public: a report counts only with the API
+/// key of the worker that holds the lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub i64);
@@ -40,11 +41,34 @@ pub struct Token(pub i64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub i64);
 
-/// One attempt at a task.
+/// One attempt at a task: `42-7.1-0123456789abcdef`. Never given twice, because of the token. So it names files, folders,
+/// objects and keys outside the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExecutionId {
     pub task: TaskId,
     pub fence: Fence,
+    pub token: Token,
+}
+
+/// An execution as it was written down, perhaps by a version whose names had no token: `42-7.1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExecutionName {
+    pub task: TaskId,
+    pub fence: Fence,
+    pub token: Option<Token>,
+}
+
+impl ExecutionId {
+    /// Its name without the token, as older versions wrote it.
+    pub fn short(self) -> ExecutionName {
+        ExecutionName { task: self.task, fence: self.fence, token: None }
+    }
+}
+
+impl From<ExecutionId> for ExecutionName {
+    fn from(id: ExecutionId) -> Self {
+        ExecutionName { task: id.task, fence: id.fence, token: Some(id.token) }
+    }
 }
 
 impl TaskId {
@@ -82,10 +106,16 @@ macro_rules! number {
 }
 number!(JobId, VideoId, GenerationId, WorkerId, Fence);
 
-/// A token is a capability: it never shows itself in a log.
+/// Sixteen hexadecimal digits.
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
+        write!(f, "Token({self})")
     }
 }
 
@@ -103,7 +133,17 @@ impl fmt::Debug for TaskId {
 
 impl fmt::Display for ExecutionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}.{}", self.task, self.fence))
+        f.pad(&format!("{}.{}-{}", self.task, self.fence, self.token))
+    }
+}
+
+impl fmt::Display for ExecutionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExecutionName { task, fence, token } = *self;
+        match token {
+            Some(token) => fmt::Display::fmt(&ExecutionId { task, fence, token }, f),
+            None => f.pad(&format!("{task}.{fence}")),
+        }
     }
 }
 
@@ -158,7 +198,7 @@ macro_rules! as_text {
         }
     )+};
 }
-as_text!(TaskId, ExecutionId);
+as_text!(TaskId, ExecutionId, ExecutionName);
 
 impl<'de> Deserialize<'de> for TaskId {
     fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
@@ -166,18 +206,43 @@ impl<'de> Deserialize<'de> for TaskId {
     }
 }
 
+/// Only the one way in which it is written: no two texts name one execution.
+impl FromStr for ExecutionName {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId(text.chars().take(64).collect(), "execution id", "42-7.1-0123456789abcdef");
+        let (task, attempt) = text.rsplit_once('.').ok_or_else(bad)?;
+        let (fence, token) = match attempt.split_once('-') {
+            Some((fence, token)) => {
+                let token = u64::from_str_radix(token, 16).map_err(|_| bad())?;
+                (fence, Some(Token(token.cast_signed())))
+            }
+            None => (attempt, None),
+        };
+        let fence = Fence(fence.parse().map_err(|_| bad())?);
+        let name = ExecutionName { task: task.parse().map_err(|_| bad())?, fence, token };
+        if name.to_string() == text { Ok(name) } else { Err(bad()) }
+    }
+}
+
 impl FromStr for ExecutionId {
     type Err = BadId;
 
     fn from_str(text: &str) -> Result<Self, BadId> {
-        let bad = || BadId(text.chars().take(64).collect(), "execution id", "42-7.1");
-        let (task, fence) = text.rsplit_once('.').ok_or_else(bad)?;
-        let fence = fence.parse().map_err(|_| bad())?;
-        Ok(ExecutionId { task: task.parse().map_err(|_| bad())?, fence: Fence(fence) })
+        let ExecutionName { task, fence, token } = text.parse()?;
+        let bad = || BadId(text.chars().take(64).collect(), "whole execution id", "42-7.1-0123456789abcdef");
+        Ok(ExecutionId { task, fence, token: token.ok_or_else(bad)? })
     }
 }
 
 impl<'de> Deserialize<'de> for ExecutionId {
+    fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        String::deserialize(input)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for ExecutionName {
     fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         String::deserialize(input)?.parse().map_err(serde::de::Error::custom)
     }
@@ -209,7 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn a_token_does_not_show_itself() {
-        assert_eq!(format!("{:?}", Token(123_456)), "Token(…)");
+    fn an_execution_is_named_with_its_token_and_read_in_the_older_form_too() {
+        let id = ExecutionId { task: TaskId::new(JobId(42), 7), fence: Fence(1), token: Token(-2) };
+
+        assert_eq!(id.to_string(), "42-7.1-fffffffffffffffe");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(id.to_string().parse(), Ok(ExecutionName::from(id)));
+        assert_eq!("42-7.1".parse(), Ok(id.short()));
+        assert_eq!(id.short().to_string(), "42-7.1");
+        assert!("42-7.1".parse::<ExecutionId>().is_err(), "it may be another execution's");
+        for text in [
+            "42-7.1-",
+            "42-7.1-fe",
+            "42-7.1-FFFFFFFFFFFFFFFE",
+            "42-7.01",
+            "42-7.+1",
+            "42-7.1-+000000000000001",
+        ] {
+            assert!(text.parse::<ExecutionName>().is_err(), "{text}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub mod worker;
 
 mod words;
 
-pub use id::{ExecutionId, Fence, GenerationId, JobId, TaskId, Token, VideoId, WorkerId};
+pub use id::{ExecutionId, ExecutionName, Fence, GenerationId, JobId, TaskId, Token, VideoId, WorkerId};
 pub use priority::Priority;
 pub use time::Millis;
 pub use words::Unknown;

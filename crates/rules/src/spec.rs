@@ -5,7 +5,7 @@
 
 use crate::backoff::Backoff;
 use crate::job::Phase;
-use crate::placement::{BadCapability, Capabilities, Lane};
+use crate::placement::{BadCapability, Capabilities, Lane, Pool};
 use crate::stage::{self, Invalid, Named};
 use crate::{Millis, Priority, TaskId};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,9 @@ pub struct Spec {
     /// The longest such wait. Default 5 min.
     #[serde(default = "max_ms")]
     pub backoff_max_ms: u32,
+    /// The pool of remote workers that takes its tasks. Default: workers of no pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
     #[serde(rename = "stage", default)]
     pub stages: Vec<Stage>,
 }
@@ -100,6 +103,9 @@ pub struct Stage {
 pub enum Effect {
     /// A line with the task's id is appended to this file.
     Append(String),
+    /// The same, to a file of this name in a folder that is never left, also not by a symbolic link. Made by a server of
+    /// what it is sent over HTTP.
+    AppendIn { folder: String, name: String },
 }
 
 fn nobody() -> String {
@@ -164,7 +170,7 @@ impl Spec {
             return Err(Bad::TooManyTasks(tasks));
         }
         for stage in &self.stages {
-            stage.check()?;
+            stage.check(self.pool.as_ref())?;
         }
         let named: Vec<Named<'_>> = self.stages.iter().map(Stage::named).collect();
         let stages = stage::resolve(&named)?;
@@ -208,23 +214,29 @@ impl Stage {
         }
     }
 
-    /// What a worker must be able to do to take one of its tasks.
-    pub fn lane(&self) -> Result<Lane, Bad> {
+    /// What a worker must be able to do to take one of its tasks, and the pool it must be in.
+    pub fn lane(&self, pool: Option<&Pool>) -> Result<Lane, Bad> {
         let (kind, _) = self.work()?;
-        let asks = self.requires.iter().map(String::as_str).chain([kind]);
+        let pool = pool.map(Pool::capability);
+        let asks = self.requires.iter().map(String::as_str).chain([kind]).chain(pool.as_deref());
         let asks =
             Capabilities::new(asks).map_err(|bad| Bad::Capability { stage: self.name.clone(), bad })?;
         Ok(Lane { asks, prefers_gpu: self.prefer_gpu })
     }
 
-    fn check(&self) -> Result<(), Bad> {
+    fn check(&self, pool: Option<&Pool>) -> Result<(), Bad> {
         if self.expand.is_some() && self.segments.is_some() {
             return Err(Bad::ExpandAndSegments(self.name.clone()));
         }
-        if let Some(Effect::Append(path)) = &self.effect {
-            short("effect.append", path, 4096)?;
+        match &self.effect {
+            Some(Effect::Append(path)) => short("effect.append", path, 4096)?,
+            Some(Effect::AppendIn { folder, name }) => {
+                short("effect.append_in.folder", folder, 4096)?;
+                short("effect.append_in.name", name, 255)?;
+            }
+            None => {}
         }
-        self.lane().map(drop)
+        self.lane(pool).map(drop)
     }
 
     fn named(&self) -> Named<'_> {

@@ -79,6 +79,12 @@ pub enum Command {
     Retry,
     /// The lease has expired.
     Recover,
+    /// The worker that holds the lease is known to be dead, so the lease need not run out first.
+    LoseWorker {
+        death: Death,
+        backoff: Backoff,
+        jitter: Jitter,
+    },
     /// The commit is final: what it entails has been set in motion.
     Settle,
     /// The final error has been taken into account for the job.
@@ -109,9 +115,28 @@ pub enum Command {
         kind: failure::Kind,
         /// Executions of this task before that used up no attempt.
         spared: u32,
+        witness: failure::Witness,
         backoff: Backoff,
         jitter: Jitter,
     },
+}
+
+/// How a worker process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Death {
+    /// It died, and nobody can say of what: its work is a suspect, and the death uses up an attempt.
+    Unexplained,
+    /// A person ended the process, whatever it was doing: its work is given back.
+    ByPerson,
+}
+
+impl Death {
+    pub const fn failure(self) -> failure::Kind {
+        match self {
+            Death::Unexplained => failure::Kind::WorkerLost,
+            Death::ByPerson => failure::Kind::Drained,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -203,6 +228,7 @@ impl Command {
             Command::Advance => "advance",
             Command::Retry => "retry",
             Command::Recover => "recover",
+            Command::LoseWorker { .. } => "lose_worker",
             Command::Settle => "settle",
             Command::Judge => "judge",
             Command::Withdraw => "withdraw",
@@ -221,6 +247,7 @@ impl Command {
             Command::Advance
             | Command::Retry
             | Command::Recover
+            | Command::LoseWorker { .. }
             | Command::Settle
             | Command::Judge
             | Command::Withdraw
@@ -317,9 +344,9 @@ pub fn decide_with(task: &Task, command: &Command, now: Millis, checks: &Checks)
             let execution = execution::decide(*execution, execution::Command::Commit)?;
             (task.to(State::Done { token: *token, execution }), None)
         }
-        (State::Running { lease, .. }, Command::Fail { kind, spared, backoff, jitter, .. }) => {
+        (State::Running { lease, .. }, Command::Fail { kind, spared, witness, backoff, jitter, .. }) => {
             check_live(lease, now)?;
-            let kind = kind.after(*spared);
+            let kind = kind.after(*spared, *witness);
             let delay = |failures| backoff.delay(failures, *jitter);
             (fail(task, kind, *spared, delay, now), Some(kind))
         }
@@ -336,6 +363,12 @@ pub fn decide_with(task: &Task, command: &Command, now: Millis, checks: &Checks)
         }
         (State::Running { .. }, Command::Recover) => (recover(task, now), Some(failure::Kind::LeaseExpired)),
         (_, Command::Recover) => return Err(Refusal::NotRunning),
+
+        (State::Running { .. }, Command::LoseWorker { death, backoff, jitter }) => {
+            let kind = death.failure();
+            (fail(task, kind, 0, |failures| backoff.delay(failures, *jitter), now), Some(kind))
+        }
+        (_, Command::LoseWorker { .. }) => return Err(Refusal::NotRunning),
 
         (State::Done { token, execution }, Command::Settle) => {
             let execution = execution::decide(*execution, execution::Command::Settle)?;
@@ -400,22 +433,27 @@ fn claim(task: &Task, worker: WorkerId, token: Token, terms: Terms, now: Millis)
 fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Millis, now: Millis) -> Task {
     let next = match kind {
         failure::Kind::Permanent => Next::Unjudged,
-        failure::Kind::Drained | failure::Kind::Withdrawn => Next::RetryAt(now),
+        failure::Kind::Unconfirmed | failure::Kind::Drained | failure::Kind::Withdrawn => Next::RetryAt(now),
         failure::Kind::StorageAway => Next::RetryAt(now + delay(spared.saturating_add(1))),
-        failure::Kind::Transient | failure::Kind::LeaseExpired if task.attempts < task.max_attempts => {
+        failure::Kind::Transient | failure::Kind::LeaseExpired | failure::Kind::WorkerLost
+            if task.attempts < task.max_attempts =>
+        {
             Next::RetryAt(now + delay(task.attempts))
         }
-        failure::Kind::Transient | failure::Kind::LeaseExpired => Next::Unjudged,
+        failure::Kind::Transient | failure::Kind::LeaseExpired | failure::Kind::WorkerLost => Next::Unjudged,
     };
     Task { attempts: counted(task, kind), ..task.to(State::Error { failure: kind, next }) }
 }
 
+/// The last attempt is not begun at once: the store sees to it that few tasks that may have killed their workers use
+/// theirs at the same time.
 fn recover(task: &Task, now: Millis) -> Task {
-    if task.attempts < task.max_attempts {
-        task.to(State::Ready { since: now })
-    } else {
-        task.to(State::Error { failure: failure::Kind::LeaseExpired, next: Next::Unjudged })
-    }
+    let next = match task.max_attempts.saturating_sub(task.attempts) {
+        0 => Next::Unjudged,
+        1 => Next::RetryAt(now),
+        _ => return task.to(State::Ready { since: now }),
+    };
+    task.to(State::Error { failure: failure::Kind::LeaseExpired, next })
 }
 
 fn withdraw(task: &Task) -> Task {

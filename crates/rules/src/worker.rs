@@ -12,7 +12,7 @@ pub enum Status {
     Draining,
     /// Has not been heard of for the offline threshold. Its leases expire by themselves, not by this.
     Offline,
-    /// Switched off by a person; only a person switches it on again.
+    /// Switched off by a person, or suspended for what it reported; only a person switches it on again.
     Disabled,
 }
 
@@ -31,6 +31,26 @@ pub struct Worker {
     pub registered_at: Millis,
     /// None until the first heartbeat; registration counts in its place (001, edge case 9).
     pub last_heartbeat: Option<Millis>,
+    pub rejections: Rejections,
+}
+
+/// Reports of a worker that were rejected because they were wrong, in the window that began with the first of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Rejections {
+    pub count: u32,
+    pub since: Option<Millis>,
+}
+
+impl Rejections {
+    /// One more, in the window that is open or in a new one.
+    fn another(self, window: Millis, now: Millis) -> Self {
+        match self.since {
+            Some(since) if now >= since && now < since + window => {
+                Rejections { count: self.count.saturating_add(1), since: Some(since) }
+            }
+            _ => Rejections { count: 1, since: Some(now) },
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +70,12 @@ pub enum Command {
     Drain,
     Disable,
     Enable,
+    /// A report of the worker was rejected because it was wrong. At `limit` of them within `window` the worker is suspended:
+    /// disabled. 0 means never.
+    Reject {
+        limit: u32,
+        window: Millis,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -70,7 +96,12 @@ pub enum Refusal {
 
 impl Worker {
     pub const fn register(now: Millis) -> Self {
-        Worker { status: Status::Active, registered_at: now, last_heartbeat: None }
+        Worker {
+            status: Status::Active,
+            registered_at: now,
+            last_heartbeat: None,
+            rejections: Rejections { count: 0, since: None },
+        }
     }
 
     fn to(&self, status: Status) -> Self {
@@ -100,6 +131,7 @@ impl Command {
             Command::Drain => "drain",
             Command::Disable => "disable",
             Command::Enable => "enable",
+            Command::Reject { .. } => "reject",
         }
     }
 }
@@ -112,9 +144,14 @@ pub fn decide(worker: &Worker, command: Command, now: Millis) -> Result<Worker, 
             ..*worker
         }),
 
-        (Status::Disabled, Command::Check { .. } | Command::Leave | Command::Drain | Command::Disable) => {
-            Err(Refusal::Disabled)
-        }
+        (
+            Status::Disabled,
+            Command::Check { .. }
+            | Command::Leave
+            | Command::Drain
+            | Command::Disable
+            | Command::Reject { .. },
+        ) => Err(Refusal::Disabled),
         (Status::Offline, Command::Check { .. } | Command::Leave | Command::Drain) => Err(Refusal::Offline),
 
         (_, Command::Check { threshold }) if now < worker.last_seen() + threshold => Err(Refusal::Alive),
@@ -123,7 +160,19 @@ pub fn decide(worker: &Worker, command: Command, now: Millis) -> Result<Worker, 
         (_, Command::Drain) => Ok(worker.to(Status::Draining)),
         (_, Command::Disable) => Ok(worker.to(Status::Disabled)),
 
-        (Status::Disabled | Status::Draining, Command::Enable) => Ok(worker.to(Status::Active)),
+        (
+            Status::Active | Status::Idle | Status::Busy | Status::Draining | Status::Offline,
+            Command::Reject { limit, window },
+        ) => {
+            let rejections = worker.rejections.another(window, now);
+            let is_suspended = limit > 0 && rejections.count >= limit;
+            let status = if is_suspended { Status::Disabled } else { worker.status };
+            Ok(Worker { rejections, ..worker.to(status) })
+        }
+
+        (Status::Disabled | Status::Draining, Command::Enable) => {
+            Ok(Worker { rejections: Rejections::default(), ..worker.to(Status::Active) })
+        }
         (Status::Active | Status::Idle | Status::Busy | Status::Offline, Command::Enable) => {
             Err(Refusal::NothingToEnable)
         }
@@ -189,5 +238,25 @@ mod tests {
 
         assert_eq!(back.status, Status::Busy);
         assert_eq!(offline.may_claim(), Ok(()));
+    }
+
+    #[test]
+    fn one_whose_reports_are_rejected_again_and_again_is_suspended() {
+        let reject = |worker: &Worker, at| {
+            decide(worker, Command::Reject { limit: 3, window: Millis(100) }, Millis(at)).unwrap()
+        };
+        let twice = reject(&reject(&Worker::register(Millis(0)), 1), 50);
+        assert_eq!((twice.status, twice.rejections.count), (Status::Active, 2));
+
+        let suspended = reject(&twice, 100);
+        assert_eq!(suspended.status, Status::Disabled);
+        assert_eq!(decide(&suspended, HEARTBEAT, Millis(101)).unwrap().status, Status::Disabled);
+        let enabled = decide(&suspended, Command::Enable, Millis(102)).unwrap();
+        assert_eq!((enabled.status, enabled.rejections.count), (Status::Active, 0));
+
+        let much_later = reject(&twice, 101);
+        assert_eq!((much_later.status, much_later.rejections.count), (Status::Active, 1), "a new window");
+        let never = decide(&twice, Command::Reject { limit: 0, window: Millis(100) }, Millis(60)).unwrap();
+        assert_eq!(never.status, Status::Active);
     }
 }

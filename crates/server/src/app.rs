@@ -1,14 +1,22 @@
 //! The whole server put together.
 
+use crate::body;
+use crate::client_address::{ClientAddresses, Network};
+use crate::connections::Caps;
 use crate::data::Data;
 use crate::events::{self, Hub};
+use crate::guarded::Deadlines;
 use crate::guesses::Guesses;
 use crate::ingest::Ingest;
+use crate::listen::Door;
 use crate::metrics::{self, Metrics};
+use crate::reserve::Reserve;
 use crate::secret::AdminSecret;
+use crate::submission::Limits;
+use crate::turns::{self, Turns};
 use crate::{
-    api, cors, drain, health, home, janitor, listen, openapi, playback, problem, request_id, trace, watch,
-    worker,
+    api, cors, drain, health, home, html, janitor, listen, openapi, playback, problem, request_id, rewind,
+    trace, watch, worker,
 };
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -16,11 +24,13 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use dispatch::Redis;
+use media::limits::FileLimits;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Store, StoreDesk};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
@@ -30,7 +40,7 @@ use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove
 pub struct Options {
     /// Default 20 GiB.
     pub max_upload_bytes: u64,
-    /// A body of JSON. Default 4 MiB.
+    /// A request body that is read into memory: a job, a result, captions. Default 4 MiB.
     pub max_body_bytes: usize,
     /// What one execution may bring. Default 50 GiB.
     pub max_output_bytes: u64,
@@ -46,8 +56,12 @@ pub struct Options {
     pub janitor_interval: Duration,
     /// Executions a task may have. Default 3.
     pub max_attempts: u32,
+    /// How many tasks a job may have that is submitted over HTTP. Default 10,000.
+    pub max_job_tasks: u32,
     /// An encoder that makes no frame for so long is killed, and its task tried again. Default 60 s.
     pub stall: Duration,
+    /// How much of one file is taken on.
+    pub file_limits: FileLimits,
     /// Videos may be imported from this machine and from private networks. Default: no.
     pub import_allow_private: bool,
     /// What is put there becomes a video. Default: none.
@@ -69,6 +83,21 @@ pub struct Options {
     /// The header in which a proxy in front tells whom a request is from, its last entry. Default: none, the connection
     /// says so.
     pub client_address_header: Option<String>,
+    /// The proxies in front. Their connections do not count against an address, and only they are believed what
+    /// `client_address_header` says. Default: with that header, this machine and private networks; without it, none.
+    pub proxies: Vec<Network>,
+    /// Connections in all. Half of them are for clients that have authenticated. Default 4096.
+    pub max_connections: usize,
+    /// Connections of one address that has not authenticated. Default 256.
+    pub max_connections_per_address: usize,
+    /// How long a client may take to send the head of a request, and idle if it has not authenticated. Default 15 s.
+    pub head_timeout: Duration,
+    /// How long an authenticated client or a proxy may idle between two requests. Default 120 s.
+    pub idle_timeout: Duration,
+    /// How long a client may take nothing of an answer. Default 60 s.
+    pub write_timeout: Duration,
+    /// What jobs that are submitted over HTTP may ask for.
+    pub jobs: Limits,
     /// Whoever knows it may read the metrics. Default: none, which leaves them to the admin.
     pub metrics_token: Option<AdminSecret>,
 }
@@ -86,7 +115,9 @@ impl Default for Options {
             request_timeout: Duration::from_secs(30),
             janitor_interval: Duration::from_secs(60),
             max_attempts: 3,
+            max_job_tasks: 10_000,
             stall: Duration::from_secs(60),
+            file_limits: FileLimits::default(),
             import_allow_private: false,
             watch_folder: None,
             parallel: 8,
@@ -96,10 +127,34 @@ impl Default for Options {
             sse_retry: Duration::from_secs(3),
             guesses_per_minute: 10,
             client_address_header: None,
+            proxies: Vec::new(),
+            max_connections: 4096,
+            max_connections_per_address: 256,
+            head_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(120),
+            write_timeout: Duration::from_secs(60),
+            jobs: Limits::default(),
             metrics_token: None,
         }
     }
 }
+
+impl Options {
+    pub(crate) fn door(&self, addresses: ClientAddresses) -> Door {
+        let caps = Caps {
+            total: self.max_connections,
+            // Workers and admins that are connected stay, however many others come.
+            unauthenticated: (self.max_connections / 2).max(1),
+            per_address: self.max_connections_per_address,
+        };
+        let deadlines =
+            Deadlines { head: self.head_timeout, idle: self.idle_timeout, write: self.write_timeout };
+        Door { caps, deadlines, addresses }
+    }
+}
+
+/// Keys and tokens that are not known to be right and are looked up at once.
+const UNKNOWN_AT_ONCE: usize = 4;
 
 /// What every handler can reach. Cheap to clone.
 #[derive(Clone)]
@@ -111,11 +166,19 @@ pub struct App {
     pub ingest: Ingest,
     pub(crate) admin: AdminSecret,
     pub(crate) guesses: Arc<Guesses>,
+    pub(crate) addresses: ClientAddresses,
+    /// Requests that need no authentication wait for their turn.
+    pub(crate) turns: Arc<Turns>,
+    /// Keys and tokens that are not known to be right are looked up in turn.
+    pub(crate) lookups: Arc<Semaphore>,
     pub(crate) options: Arc<Options>,
+    pub(crate) reserve: Reserve,
     /// Words of remote workers are gathered into few transactions.
     pub(crate) desk: Arc<StoreDesk>,
     pub(crate) events: Hub,
     pub metrics: Metrics,
+    /// When this process began to serve.
+    pub(crate) started: Instant,
     /// Cancelled when the server is to end: long polls and streams end then.
     pub(crate) ending: CancellationToken,
 }
@@ -128,11 +191,13 @@ impl App {
             ingest: Ingest::new(store.clone(), data.clone(), options.clone()),
             desk: Arc::new(store.desk()),
             events: Hub::new(options.sse_listeners),
-            guesses: Arc::new(Guesses::new(
-                options.guesses_per_minute,
-                options.client_address_header.clone(),
-            )),
+            guesses: Arc::new(Guesses::new(options.guesses_per_minute)),
+            addresses: ClientAddresses::new(options.client_address_header.clone(), options.proxies.clone()),
+            turns: Arc::default(),
+            lookups: Arc::new(Semaphore::new(UNKNOWN_AT_ONCE)),
+            started: Instant::now(),
             ending: CancellationToken::new(),
+            reserve: Reserve::default(),
             store,
             redis: None,
             data,
@@ -144,6 +209,11 @@ impl App {
     pub fn with_redis(self, redis: Option<Redis>) -> Self {
         App { redis, ..self }
     }
+
+    /// What is to stay free on which disks.
+    pub fn with_reserve(self, reserve: Reserve) -> Self {
+        App { reserve, ..self }
+    }
 }
 
 /// Serves until `shutdown`; then lets what was asked be answered, for a while.
@@ -151,6 +221,7 @@ pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) {
     let mut beside = tokio::task::JoinSet::new();
     beside.spawn(janitor::run(app.clone()));
     beside.spawn(events::run(app.clone()));
+    beside.spawn(rewind::run(app.clone()));
     if let Some(folder) = app.options.watch_folder.clone() {
         beside.spawn(watch::run(app.clone(), folder));
     }
@@ -159,37 +230,43 @@ pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) {
         shutdown.cancelled().await;
         ending.cancel();
     };
-    listen::serve(listener, router(app), shutdown).await;
+    let door = app.options.door(app.addresses.clone());
+    listen::serve(listener, router(app), door, shutdown).await;
     beside.shutdown().await;
 }
 
 pub(crate) fn router(app: App) -> Router {
     let (streamed, of_streamed) = api::streamed().split_for_parts();
+    let (open, of_open) = health::routes().split_for_parts();
     let (documented, mut api) = api::routes()
         .merge(events::routes())
         .merge(worker::routes())
-        .merge(health::routes())
         .merge(home::routes())
         .merge(metrics::routes())
         .split_for_parts();
     api.merge(of_streamed);
+    api.merge(of_open);
+    let in_turn = middleware::from_fn_with_state(app.clone(), turns::take);
     let limits = (
         middleware::from_fn_with_state(app.clone(), in_time),
-        DefaultBodyLimit::max(app.options.max_body_bytes),
+        // Whatever is read otherwise than by the extractors of `body`.
+        DefaultBodyLimit::max(body::SMALL_BYTES),
     );
+    // Nothing of these needs authentication: playback, pages, health.
+    let public = playback::routes().merge(home::page()).merge(openapi::routes(api)).merge(open);
     documented
+        .merge(public.layer(in_turn))
         .layer(limits)
         .merge(streamed.layer(DefaultBodyLimit::disable()))
         .merge(worker::streamed().layer(DefaultBodyLimit::disable()))
-        .merge(playback::routes())
-        .merge(home::page())
-        .merge(openapi::routes(api))
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(metrics::measure))
         .layer(middleware::from_fn(trace::follow))
         .layer(CompressionLayer::new().gzip(true).compress_when(worth_compressing()))
+        .layer(middleware::from_fn(body::account))
         .layer(CatchPanicLayer::custom(broke_down))
+        .layer(middleware::from_fn(protected))
         .layer(middleware::from_fn(cors::open))
         .layer(middleware::from_fn(request_id::give))
         .layer(middleware::from_fn_with_state(app.clone(), drain::politely))
@@ -222,6 +299,12 @@ async fn in_time(
         }
         .into_response(),
     }
+}
+
+async fn protected(request: Request<axum::body::Body>, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    html::protect(response.headers_mut());
+    response
 }
 
 async fn nothing_here() -> problem::Error {

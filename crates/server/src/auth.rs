@@ -1,22 +1,47 @@
 //! Who speaks: an admin, or a worker. Nothing else in this crate decides that.
 
 use crate::app::App;
+use crate::connections::Visitor;
 use crate::guesses::Guesses;
 use crate::problem::Error;
+use crate::secret::AdminSecret;
+use crate::worker::rejections;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use rules::WorkerId;
 use std::net::IpAddr;
-use std::time::Instant;
-use wire::Proof;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::hold::Ownership;
+use tokio::sync::SemaphorePermit;
 use wire::http::header;
+use wire::{LeaseToken, Proof};
 
 /// What a browser that signed in brings.
 pub const COOKIE: &str = "vodmill";
 
 /// Somebody who knows the admin's secret, or has shown it when signing in.
-pub struct Admin;
+pub struct Admin {
+    /// The token of the session it speaks in, if not with the secret.
+    pub session: Option<String>,
+}
+
+impl Admin {
+    /// Resolves when the session it speaks in has ended. A client with the secret has none to end.
+    pub async fn until_signed_out(self, app: App) {
+        let Some(token) = self.session else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(SESSION_CHECK).await;
+            if let Ok(false) = app.store.is_session(app.admin.hash(), &token).await {
+                return;
+            }
+        }
+    }
+}
+
+/// How often a stream that began in a session looks whether the session is still open.
+const SESSION_CHECK: Duration = Duration::from_secs(5);
 
 impl FromRequestParts<App> for Admin {
     type Rejection = Error;
@@ -24,9 +49,11 @@ impl FromRequestParts<App> for Admin {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let offered = text(parts, header::ADMIN_SECRET);
         match offered {
-            Some(secret) => is_admin(parts, app, secret).map(|()| Admin),
+            Some(secret) => is_admin(parts, app, secret).map(|()| Admin { session: None }),
             None => match session(&parts.headers) {
-                Some(token) if is_own_page(parts) && app.store.is_session(token).await? => Ok(Admin),
+                Some(token) if is_own_page(parts) && is_open(parts, app, token).await? => {
+                    Ok(Admin { session: Some(token.to_owned()) })
+                }
                 _ => {
                     Err(Error::Unauthorized("this needs the header X-Admin-Secret, or that you sign in at /"))
                 }
@@ -47,11 +74,19 @@ impl FromRequestParts<App> for Caller {
         let offered = text(parts, axum::http::header::AUTHORIZATION.as_str());
         let key = offered.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
         let key = key.ok_or(Error::Unauthorized("this needs a worker's key: Authorization: Bearer KEY"))?;
-        match app.store.authenticate(key).await {
-            Ok(worker) => Ok(Caller { worker }),
+        let looked_up = {
+            let _turn = turn_of_unknown(app, key).await;
+            app.store.authenticate(key).await
+        };
+        match looked_up {
+            Ok(worker) => {
+                app.guesses.was_right(key);
+                authenticated(parts);
+                Ok(Caller { worker })
+            }
             Err(store::Error::BadKey) => {
                 // Nobody guesses 256 random bits, so a key is looked at in any case: no fleet is held up by its neighbours.
-                let attempt = Attempt::at(app, parts, key)?;
+                let attempt = Attempt::at(&app.guesses, app.addresses.of(parts), key)?;
                 Err(attempt.was_wrong("the worker's key is not known, or was revoked"))
             }
             Err(error) => Err(error.into()),
@@ -69,22 +104,87 @@ impl FromRequestParts<App> for Holder {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let caller = Caller::from_request_parts(parts, app).await?;
-        let proof = text(parts, header::PROOF).and_then(Proof::from_header);
-        let proof = proof
+        let token = text(parts, header::PROOF).and_then(LeaseToken::from_header);
+        let token = token
             .ok_or_else(|| Error::Invalid(format!("the header {} is missing or malformed", header::PROOF)))?;
-        app.store.holds(caller.worker, proof).await?.map_err(Error::Refused)?;
+        let proof = token.shown_by(caller.worker);
+        let ownership = app.store.ownership(proof).await?;
+        if ownership == Ownership::Foreign {
+            rejections::of_proof(app, proof).await;
+        }
+        ownership.current().map_err(Error::Refused)?;
         Ok(Holder { proof })
     }
 }
 
 /// Whether this is the admin's secret.
 pub fn is_admin(parts: &Parts, app: &App, offered: &str) -> Result<(), Error> {
-    let attempt = Attempt::at(app, parts, offered)?;
-    if !app.admin.is(offered) {
-        return Err(attempt.was_wrong("the admin secret is wrong"));
+    is_right(parts, app, &app.admin, offered, "the admin secret is wrong")
+}
+
+/// Whether what is offered is this secret; a wrong one counts as a guess.
+pub fn is_right(
+    parts: &Parts,
+    app: &App,
+    secret: &AdminSecret,
+    offered: &str,
+    otherwise: &'static str,
+) -> Result<(), Error> {
+    is_right_from(&app.guesses, app.addresses.of(parts), secret, offered, otherwise)?;
+    authenticated(parts);
+    Ok(())
+}
+
+pub fn is_right_from(
+    guesses: &Guesses,
+    from: IpAddr,
+    secret: &AdminSecret,
+    offered: &str,
+    otherwise: &'static str,
+) -> Result<(), Error> {
+    let attempt = Attempt::at(guesses, from, offered)?;
+    if !secret.is(offered) {
+        return Err(attempt.was_wrong(otherwise));
     }
     attempt.was_right();
     Ok(())
+}
+
+/// Whether a session with this token is open.
+async fn is_open(parts: &Parts, app: &App, token: &str) -> Result<bool, Error> {
+    if !is_hash(token) {
+        return Ok(false);
+    }
+    let is_open = {
+        let _turn = turn_of_unknown(app, token).await;
+        app.store.is_session(app.admin.hash(), token).await?
+    };
+    if is_open {
+        app.guesses.was_right(token);
+        authenticated(parts);
+    }
+    Ok(is_open)
+}
+
+/// The client of this request does not count against its address any more.
+pub fn authenticated(parts: &Parts) {
+    if let Some(visitor) = parts.extensions.get::<Arc<Visitor>>() {
+        visitor.authenticate();
+    }
+}
+
+/// Credentials that were not right before are looked up a few at a time: a flood of them leaves the database to others.
+async fn turn_of_unknown<'a>(app: &'a App, offered: &str) -> Option<SemaphorePermit<'a>> {
+    if app.guesses.is_known(offered) {
+        None
+    } else {
+        app.lookups.acquire().await.ok()
+    }
+}
+
+/// Keys and tokens are 256 bits in hex. What is not is not looked up.
+fn is_hash(offered: &str) -> bool {
+    offered.len() == 64 && offered.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// A secret or key is offered, and may be looked at: there were not too many wrong ones from the same address.
@@ -95,8 +195,8 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn at(app: &'a App, parts: &Parts, offered: &'a str) -> Result<Self, Error> {
-        let attempt = Attempt { guesses: &app.guesses, from: app.guesses.client(parts), offered };
+    fn at(guesses: &'a Guesses, from: IpAddr, offered: &'a str) -> Result<Self, Error> {
+        let attempt = Attempt { guesses, from, offered };
         attempt.guesses.may_try(attempt.from, offered, Instant::now()).map_err(Error::TooManyGuesses)?;
         Ok(attempt)
     }

@@ -44,6 +44,14 @@ impl Data {
         self.bucket.as_ref()
     }
 
+    /// The place that all servers of a database share: the bucket, or the folder.
+    pub fn location(&self) -> String {
+        match &self.bucket {
+            Some(bucket) => bucket.url().trim_end_matches('/').to_owned(),
+            None => self.root.to_string_lossy().into_owned(),
+        }
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -88,6 +96,7 @@ impl Data {
     pub async fn has_source(&self, source: &Path) -> Result<bool> {
         Ok(match self.source(source) {
             Place::Disk(path) => path.is_file(),
+            Place::Below(root, name) => files::Tree::open(&root).and_then(|tree| tree.read(&name)).is_ok(),
             Place::Bucket(bucket, name) => bucket.has(&name).await?,
         })
     }
@@ -98,16 +107,23 @@ impl Data {
                 Place::Disk(path) => {
                     files::remove(&path).map_err(|error| crate::Error::disk("removing a file", &error))
                 }
+                Place::Below(root, name) => files::remove(&root.join(name))
+                    .map_err(|error| crate::Error::disk("removing a file", &error)),
                 Place::Bucket(bucket, name) => Ok(bucket.remove(&name).await?),
             }
         };
         Step::RemoveSource.across(removing).await
     }
 
+    /// A file by its name below the place of all files: `parts/…`, `videos/…`.
+    pub(crate) fn named(&self, name: &str) -> Place {
+        self.place(name)
+    }
+
     fn place(&self, name: &str) -> Place {
         match &self.bucket {
             Some(bucket) => Place::Bucket(bucket.clone(), name.into()),
-            None => Place::Disk(self.root.join(name)),
+            None => Place::Below(self.root.clone(), name.into()),
         }
     }
 
@@ -146,13 +162,7 @@ impl Data {
 
 /// `/` between parts, none of them empty, hidden or upwards: a path that stays where it is put.
 pub fn is_tame(path: &str) -> bool {
-    let part = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('.')
-            && part.len() <= 255
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+@=".contains(&byte))
-    };
-    path.len() <= 1024 && path.split('/').count() <= 8 && path.split('/').all(part)
+    pipeline::FilePath::is_valid(path)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! is given up: it may be gone without a word, and others wait for what its request holds.
 
 use crate::app::App;
+use crate::connections::Visitor;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -12,6 +13,7 @@ use axum::response::Response;
 use futures_util::StreamExt;
 use http_body::{Body as _, Frame, SizeHint};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
@@ -20,9 +22,14 @@ use tokio::time::Sleep;
 const MOST: usize = 256 << 20;
 const LONGEST: Duration = Duration::from_secs(20);
 
+/// The same, of a client that has not authenticated.
+const MOST_OF_STRANGERS: usize = 4 << 20;
+const LONGEST_OF_STRANGERS: Duration = Duration::from_secs(5);
+
 pub async fn politely(State(app): State<App>, request: Request, next: Next) -> Response {
     let patience = app.options.upload_silence;
-    let drained = |body| Body::new(Drained { body: Some(body), patience, silence: None });
+    let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
+    let drained = |body| Body::new(Drained { body: Some(body), patience, silence: None, visitor });
     next.run(request.map(drained)).await
 }
 
@@ -32,6 +39,7 @@ struct Drained {
     patience: Duration,
     /// Runs from when something was waited for in vain.
     silence: Option<Pin<Box<Sleep>>>,
+    visitor: Option<Arc<Visitor>>,
 }
 
 impl Drained {
@@ -77,16 +85,22 @@ impl Drop for Drained {
     fn drop(&mut self) {
         let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(tokio::time::timeout(LONGEST, rest(body)));
+            let is_stranger = self.visitor.as_ref().is_some_and(|visitor| !visitor.has_authenticated());
+            let (most, longest) = if is_stranger {
+                (MOST_OF_STRANGERS, LONGEST_OF_STRANGERS)
+            } else {
+                (MOST, LONGEST)
+            };
+            runtime.spawn(tokio::time::timeout(longest, rest(body, most)));
         }
     }
 }
 
-async fn rest(body: Body) {
+async fn rest(body: Body, most: usize) {
     let (mut stream, mut read) = (body.into_data_stream(), 0);
     while let Some(Ok(block)) = stream.next().await {
         read += block.len();
-        if read > MOST {
+        if read > most {
             return;
         }
     }

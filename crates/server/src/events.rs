@@ -20,6 +20,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use frame::Filter;
+use futures_util::StreamExt;
 use listener::{Listener, Start};
 use serde::Deserialize;
 use store::Cursor;
@@ -62,7 +63,7 @@ struct ListenQuery {
         (status = 503, description = "Too many listen already", body = Problem, content_type = "application/problem+json"),
         (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn listen(
-    _: Admin,
+    admin: Admin,
     State(app): State<App>,
     headers: HeaderMap,
     Query(query): Query<ListenQuery>,
@@ -74,8 +75,9 @@ async fn listen(
         code: "too_many_listeners",
         detail: "as many as may listen already do; try again later".into(),
     })?;
-    let listener = Listener::new(app, seat, filter, start).await?;
-    Ok(([NO_STORE, EVENT_STREAM, UNBUFFERED], Body::from_stream(listener.stream())).into_response())
+    let listener = Listener::new(app.clone(), seat, filter, start).await?;
+    let events = listener.stream().take_until(Box::pin(admin.until_signed_out(app)));
+    Ok(([NO_STORE, EVENT_STREAM, UNBUFFERED], Body::from_stream(events)).into_response())
 }
 
 const EVENT_STREAM: (HeaderName, HeaderValue) =

@@ -3,10 +3,9 @@
 //! Whoever has been let in before is let in again, however many guess from the same address: a secret that was right is
 //! looked at in any case, and never counts. One that is not known yet is not even looked at once there were too many.
 
-use axum::http::request::Parts;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,14 +15,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Addresses that are remembered at most, and credentials that were right.
 const MOST: usize = 10_000;
 
-/// Whom a connection is from. The listener says so.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub IpAddr);
-
 pub struct Guesses {
     allowed: u32,
-    /// The header in which a proxy tells whom a request is from.
-    header: Option<String>,
     seen: Mutex<Seen>,
 }
 
@@ -39,8 +32,8 @@ struct Wrong {
 }
 
 impl Guesses {
-    pub fn new(allowed: u32, header: Option<String>) -> Self {
-        Guesses { allowed, header, seen: Mutex::default() }
+    pub fn new(allowed: u32) -> Self {
+        Guesses { allowed, seen: Mutex::default() }
     }
 
     /// Whether this credential may be looked at; otherwise, how long to wait.
@@ -51,6 +44,11 @@ impl Guesses {
             Some(left) if !seen.right.contains(&hash(offered)) => Err(left),
             _ => Ok(()),
         }
+    }
+
+    /// Whether this credential was right, and has not been wrong since.
+    pub fn is_known(&self, offered: &str) -> bool {
+        self.seen().right.contains(&hash(offered))
     }
 
     pub fn was_right(&self, offered: &str) {
@@ -73,18 +71,6 @@ impl Guesses {
         wrong.times = wrong.times.saturating_add(1);
         if wrong.times == self.allowed {
             tracing::warn!("{from} has offered {} wrong secrets or keys within a minute", wrong.times);
-        }
-    }
-
-    /// Whom a request is from. Neighbours in IPv6 are one: a household has more addresses than anybody could count.
-    pub fn client(&self, parts: &Parts) -> IpAddr {
-        let told = self.header.as_ref().and_then(|name| parts.headers.get_all(name).iter().next_back());
-        // The last is what our own proxy saw; those before it anybody may have written.
-        let told = told.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
-        let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
-        match told.or(peer).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),
-            address => address,
         }
     }
 
@@ -129,7 +115,7 @@ fn hash(offered: &str) -> [u8; 32] {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use axum::http::Request;
+    use std::net::Ipv4Addr;
 
     fn address(last: u32) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + last))
@@ -137,7 +123,7 @@ mod tests {
 
     #[test]
     fn after_too_many_an_address_waits_and_others_do_not() {
-        let (guesses, begin) = (Guesses::new(3, None), Instant::now());
+        let (guesses, begin) = (Guesses::new(3), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         for n in 0..3 {
             assert_eq!(guesses.may_try(address(1), "guess", at(n)), Ok(()));
@@ -151,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_was_right_is_looked_at_until_it_is_wrong() {
-        let (guesses, now) = (Guesses::new(1, None), Instant::now());
+        let (guesses, now) = (Guesses::new(1), Instant::now());
         guesses.was_right("key");
         guesses.was_wrong(address(1), "guess", now);
 
@@ -162,7 +148,7 @@ mod tests {
 
     #[test]
     fn however_many_guess_few_are_remembered() {
-        let (guesses, now) = (Guesses::new(1, None), Instant::now());
+        let (guesses, now) = (Guesses::new(1), Instant::now());
         for n in 0..2 * MOST as u32 {
             guesses.was_wrong(address(n), "guess", now + Duration::from_millis(n.into()));
             guesses.was_right(&n.to_string());
@@ -171,22 +157,5 @@ mod tests {
         let seen = guesses.seen();
         assert!(seen.wrong.len() <= MOST && seen.right.len() <= MOST);
         assert!(seen.wrong.contains_key(&address(2 * MOST as u32 - 1)), "the newest is");
-    }
-
-    #[test]
-    fn a_request_is_from_its_peer_or_from_whom_the_proxy_says() {
-        let from = |guesses: &Guesses, peer: &str, told: &str| {
-            let request = Request::builder().header("x-forwarded-for", told);
-            let mut parts = request.body(()).unwrap().into_parts().0;
-            parts.extensions.insert(Peer(peer.parse().unwrap()));
-            guesses.client(&parts).to_string()
-        };
-        let (direct, proxied) = (Guesses::new(1, None), Guesses::new(1, Some("x-forwarded-for".into())));
-
-        assert_eq!(from(&direct, "192.0.2.1", "198.51.100.7"), "192.0.2.1");
-        assert_eq!(from(&direct, "::ffff:192.0.2.1", ""), "192.0.2.1");
-        assert_eq!(from(&direct, "2001:db8:1:2:3:4:5:6", ""), "2001:db8:1:2::");
-        assert_eq!(from(&proxied, "192.0.2.1", "203.0.113.9, 198.51.100.7"), "198.51.100.7");
-        assert_eq!(from(&proxied, "192.0.2.1", "nonsense"), "192.0.2.1");
     }
 }

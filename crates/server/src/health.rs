@@ -1,11 +1,13 @@
 //! Whether everything is well: for load balancers, and for people.
 
 use crate::app::{App, NO_STORE};
+use crate::auth::Admin;
 use crate::body::Json;
 use crate::data::Data;
+use crate::problem::Result;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::time::Duration;
 use store::counts::Counts;
@@ -21,6 +23,9 @@ pub fn routes() -> OpenApiRouter<App> {
 struct Health {
     /// `ok`, or `unhealthy` with status 503.
     status: &'static str,
+    /// Why it is unhealthy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     version: &'static str,
     database: &'static str,
     /// `ok` or `away`, where one is configured. Without it the server is slower to tell, and still `ok`.
@@ -45,12 +50,18 @@ async fn look(app: &App) -> (StatusCode, Health, Counts) {
         Ok(counts) => counts.map_err(|error| error.to_string()),
         Err(_) => Err(format!("the database has not answered for {PATIENCE:?}")),
     };
-    let is_well = counts.as_ref().inspect_err(|why| tracing::warn!("unhealthy: {why}")).is_ok();
+    let has_database = counts.as_ref().inspect_err(|why| tracing::warn!("unhealthy: {why}")).is_ok();
+    let reason = match has_database {
+        true => app.reserve.shortage(),
+        false => Some("the database does not answer".into()),
+    };
+    let is_well = reason.is_none();
     let counts = counts.unwrap_or_default();
     let health = Health {
         status: if is_well { "ok" } else { "unhealthy" },
+        reason,
         version: env!("CARGO_PKG_VERSION"),
-        database: if is_well { "ok" } else { "away" },
+        database: if has_database { "ok" } else { "away" },
         redis: app.redis.as_ref().map(|redis| if redis.is_up() { "ok" } else { "away" }),
         workers: counts.workers,
         pending_jobs: counts.pending_jobs,
@@ -91,10 +102,13 @@ impl Storage {
     }
 }
 
-/// The same with storage and queue
+/// The same; for an admin with storage and queue
 #[utoipa::path(get, path = "/api/health", tag = "health", responses((status = 200, body = Detail), (status = 503, body = Detail)))]
-async fn detail(State(app): State<App>) -> impl IntoResponse {
+async fn detail(admin: Result<Admin>, State(app): State<App>) -> Response {
     let (status, health, counts) = look(&app).await;
+    if admin.is_err() {
+        return (status, [NO_STORE], Json(health)).into_response();
+    }
     let detail = Detail {
         health,
         storage: Storage::look(&app.data).await,
@@ -102,5 +116,5 @@ async fn detail(State(app): State<App>) -> impl IntoResponse {
         running_tasks: counts.running_tasks,
         undelivered_messages: counts.undelivered_messages,
     };
-    (status, [NO_STORE], Json(detail))
+    (status, [NO_STORE], Json(detail)).into_response()
 }

@@ -1,17 +1,20 @@
 //! The page at `/`: videos, workers and what happens, for somebody who signed in with the admin's secret.
 
 use crate::app::App;
-use crate::auth::{self, COOKIE};
-use crate::body::Json;
+use crate::auth::{self, Admin, COOKIE};
+use crate::body::{Json, Path, Tiny};
+use crate::html::Policy;
 use crate::problem::{Error, Result};
 use axum::Router;
 use axum::extract::State;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use rules::Millis;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+use store::session::{NewSession, Session};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -24,21 +27,19 @@ const PAGE: &str = include_str!("home/page.html");
 const LASTS: i64 = 7 * 86_400;
 
 /// It shows nothing in other sites' frames and runs nothing that is not its own.
-const HEADERS: [(HeaderName, &str); 3] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'self'; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
-    ),
-    (header::REFERRER_POLICY, "no-referrer"),
-    (header::CACHE_CONTROL, "no-cache"),
-];
+static POLICY: LazyLock<String> = LazyLock::new(|| Policy::of(PAGE).header("", "'none'"));
 
 pub fn page() -> Router<App> {
-    Router::new().route("/", get(|| async { (HEADERS, Html(PAGE)) }))
+    let headers =
+        || [(header::CONTENT_SECURITY_POLICY, POLICY.as_str()), (header::CACHE_CONTROL, "no-cache")];
+    Router::new().route("/", get(move || async move { (headers(), Html(PAGE)) }))
 }
 
 pub fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(sign_in, sign_out))
+    OpenApiRouter::new()
+        .routes(routes!(sign_in, sign_out))
+        .routes(routes!(list, end_all))
+        .routes(routes!(end))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -54,10 +55,17 @@ struct SignIn {
 async fn sign_in(
     State(app): State<App>,
     parts: Parts,
-    Json(asked): Json<SignIn>,
+    Tiny(asked): Tiny<SignIn>,
 ) -> Result<impl IntoResponse> {
     auth::is_admin(&parts, &app, &asked.secret)?;
-    let token = app.store.open_session(Millis(LASTS * 1000)).await?;
+    let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+    let new = NewSession {
+        secret: app.admin.hash(),
+        lasts: Millis(LASTS * 1000),
+        client: &app.addresses.of(&parts).to_string(),
+        user_agent: &wire::text::clean_name(agent.unwrap_or_default(), 200),
+    };
+    let token = app.store.open_session(&new).await?;
     cookie(&parts.headers, &token, LASTS)
 }
 
@@ -69,6 +77,33 @@ async fn sign_out(State(app): State<App>, headers: HeaderMap) -> Result<impl Int
         app.store.close_session(token).await?;
     }
     cookie(&headers, "", 0)
+}
+
+/// List the open sessions of this page, newest first
+#[utoipa::path(get, path = "/api/sessions", tag = "session", security(("admin" = [])),
+    responses((status = 200, body = Vec<Session>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn list(_: Admin, State(app): State<App>) -> Result<Json<Vec<Session>>> {
+    Ok(Json(app.store.sessions(Some(app.admin.hash())).await?))
+}
+
+/// End one session
+#[utoipa::path(delete, path = "/api/sessions/{id}", tag = "session", params(("id" = String, Path)), security(("admin" = [])),
+    responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn end(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode> {
+    app.store.end_session(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct SessionsEnded {
+    pub ended: u64,
+}
+
+/// End all sessions, everywhere
+#[utoipa::path(delete, path = "/api/sessions", tag = "session", security(("admin" = [])),
+    responses((status = 200, body = SessionsEnded), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+async fn end_all(_: Admin, State(app): State<App>) -> Result<Json<SessionsEnded>> {
+    Ok(Json(SessionsEnded { ended: app.store.end_sessions().await? }))
 }
 
 /// No script sees it, no other site sends it, and where the page came encrypted it goes only so.

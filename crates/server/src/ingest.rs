@@ -10,6 +10,7 @@ use futures_util::{Stream, StreamExt};
 use media::encoder::Family;
 use media::settings::Settings;
 use outbound::Reach;
+use rules::placement::Pool;
 use rules::{JobId, Priority, VideoId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -33,7 +34,7 @@ pub struct Wish {
     /// For people. Default: the file's name.
     #[schema(max_length = 200)]
     pub title: Option<String>,
-    /// Its name in addresses: letters, digits and dashes. Default: made of the title.
+    /// Its name in addresses: letters, digits and dashes, and not digits alone. Default: made of the title.
     #[schema(max_length = 100, pattern = "^[a-z0-9]+(-[a-z0-9]+)*$")]
     pub slug: Option<String>,
     /// Whose it is. Default: `default`.
@@ -43,6 +44,9 @@ pub struct Wish {
     pub priority: Option<i64>,
     /// It may be watched while it is being made. Default: false.
     pub early_playback: bool,
+    /// The pool of remote workers that makes it. Default: workers of no pool.
+    #[schema(value_type = Option<String>, max_length = 32, pattern = "^[a-z0-9_-]+$")]
+    pub pool: Option<Pool>,
     /// Codecs, qualities and the like; as `vodmill plan --json` shows them. Default: H.264, a ladder that fits.
     #[schema(value_type = Object)]
     pub settings: Settings,
@@ -223,8 +227,9 @@ impl Ingest {
         wish: &Wish,
         upload: Option<&str>,
     ) -> Result<(VideoId, JobId)> {
-        let priority = check(wish)?;
-        let decided = Wish { settings: self.decided(wish.settings.clone()).await?, ..wish.clone() };
+        let priority = self.check(wish)?;
+        let decided =
+            Wish { settings: self.decided(wish.settings.clone(), wish.pool.as_ref()).await?, ..wish.clone() };
         let title = clean_title(wish.title.as_deref().unwrap_or_else(|| stem(name)));
         let asked = wish.slug.as_deref();
         for slug in slugs(asked, &title) {
@@ -244,12 +249,15 @@ impl Ingest {
 
     /// With hardware that a worker has that is here now, where that was left to us. One rendition has one encoder, so
     /// this holds for the whole job.
-    async fn decided(&self, settings: Settings) -> Result<Settings> {
+    async fn decided(&self, settings: Settings, pool: Option<&Pool>) -> Result<Settings> {
         if settings.encoder != Family::Auto {
             return Ok(settings);
         }
         let workers = self.store.workers(false).await?;
-        let takes_work = |worker: &&View| !matches!(worker.status.as_str(), "draining" | "disabled");
+        let takes_work = |worker: &&View| {
+            let is_in_pool = worker.kind == "local" || worker.pool.as_deref() == pool.map(Pool::as_str);
+            is_in_pool && !matches!(worker.status.as_str(), "draining" | "disabled")
+        };
         let offers = |worker: &View, family: Family| {
             let has = |name: &str| worker.capabilities.split(',').any(|capability| capability == name);
             settings.codecs.iter().all(|codec| has(&family.encoder(*codec)))
@@ -260,9 +268,31 @@ impl Ingest {
         Ok(Settings { encoder, ..settings })
     }
 
+    fn check(&self, wish: &Wish) -> Result<Priority> {
+        self.check_settings(&wish.settings)?;
+        if let Some(slug) = wish.slug.as_deref().filter(|slug| !is_slug(slug)) {
+            let what = format!(
+                "`{slug}` is no slug: lower-case letters, digits and single dashes, at most 100, and not digits alone"
+            );
+            return Err(Error::unprocessable("bad_slug", what));
+        }
+        // As the spec of a job has it.
+        if wish.user.as_ref().is_some_and(|user| user.chars().count() > 64) {
+            return Err(Error::unprocessable("bad_user", "the name of a user may have 64 characters"));
+        }
+        priority(wish)
+    }
+
+    /// Those a person may choose, within what this server takes on.
+    fn check_settings(&self, settings: &Settings) -> Result<()> {
+        let bad = |why: String| Error::unprocessable("bad_settings", why);
+        settings.check().map_err(|error| bad(error.to_string()))?;
+        self.options.file_limits.check_settings(settings).map_err(|error| bad(error.to_string()))
+    }
+
     /// What can be said before the file is there: nobody sends a gigabyte to hear that its slug is taken.
     pub async fn foresee(&self, wish: &Wish) -> Result<()> {
-        check(wish)?;
+        self.check(wish)?;
         match &wish.slug {
             Some(slug) if self.store.find_video(slug).await?.is_some() => {
                 Err(store::Error::Taken(slug.clone()).into())
@@ -283,6 +313,7 @@ impl Ingest {
             source_bytes: material.bytes.and_then(|bytes| i64::try_from(bytes).ok()),
             settings: Some(settings),
             is_early_playback: wish.early_playback,
+            pool: wish.pool.as_ref().map(ToString::to_string),
         })
     }
 
@@ -307,12 +338,13 @@ impl Ingest {
             fetch: material.fetch.clone(),
             settings,
             is_early_playback: wish.early_playback,
+            pool: wish.pool.clone(),
             output: self.data.output(video),
             generation: format!("g-{}", hex::encode(rand::random::<[u8; 6]>())),
             carry: None,
             stall: self.options.stall,
             max_attempts: self.options.max_attempts,
-            backoff_initial: Duration::from_secs(10),
+            backoff_initial: failpoint::shortened("VODMILL_BACKOFF_SECONDS", Duration::from_secs(10)),
         }
     }
 
@@ -325,14 +357,15 @@ impl Ingest {
         priority: Option<i64>,
         carry: Option<PathBuf>,
     ) -> Result<JobId> {
-        settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
+        self.check_settings(&settings)?;
         let path = PathBuf::from(video.source.clone().unwrap_or_default());
         if !self.data.has_source(&path).await? {
             let what = format!("the source of video {} is not there any more", video.id);
             return Err(Error::conflict("source_missing", what));
         }
-        let settings = self.decided(settings).await?;
-        let wish = Wish { settings, priority, user: Some(video.user.clone()), ..Wish::default() };
+        let pool = video.pool.as_deref().and_then(|pool| pool.parse().ok());
+        let settings = self.decided(settings, pool.as_ref()).await?;
+        let wish = Wish { settings, priority, pool, user: Some(video.user.clone()), ..Wish::default() };
         let material = Material { path, bytes: None, sha256: None, fetch: None };
         let carry = carry.map(|folder| folder.to_string_lossy().into_owned());
         let order = self.order(video.id, &video.title, &material, &wish, self::priority(&wish)?);
@@ -346,6 +379,7 @@ impl Ingest {
     pub async fn carried(&self, video: VideoId, generation: &str) -> Result<PathBuf> {
         let is_there = match self.data.published(video, generation, PRESENTATION) {
             Place::Disk(path) => path.is_file(),
+            Place::Below(root, name) => files::Tree::open(&root).and_then(|tree| tree.read(&name)).is_ok(),
             Place::Bucket(bucket, name) => bucket.has(&name).await?,
         };
         if is_there {
@@ -355,15 +389,6 @@ impl Ingest {
                     qualities on; make all of them again";
         Err(Error::conflict("cannot_carry", what))
     }
-}
-
-fn check(wish: &Wish) -> Result<Priority> {
-    wish.settings.check().map_err(|bad| Error::unprocessable("bad_settings", bad.to_string()))?;
-    if let Some(slug) = wish.slug.as_deref().filter(|slug| !is_slug(slug)) {
-        let what = format!("`{slug}` is no slug: lower-case letters, digits and single dashes, at most 100");
-        return Err(Error::unprocessable("bad_slug", what));
-    }
-    priority(wish)
 }
 
 fn priority(wish: &Wish) -> Result<Priority> {
@@ -410,15 +435,17 @@ fn stem(name: &str) -> &str {
 }
 
 fn clean_title(title: &str) -> String {
-    let clean: String = title.trim().chars().filter(|c| !c.is_control()).take(200).collect();
+    let clean: String = wire::text::clean_name(title, 4000).chars().take(200).collect();
     if clean.is_empty() { "untitled".into() } else { clean }
 }
 
-fn is_slug(slug: &str) -> bool {
+/// A slug with digits alone would be taken for the number of another video.
+pub(crate) fn is_slug(slug: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
-    slug.len() <= 100 && slug.split('-').all(part)
+    let is_number = slug.bytes().all(|byte| byte.is_ascii_digit());
+    slug.len() <= 100 && !is_number && slug.split('-').all(part)
 }
 
 /// The one asked for; or one made of the title, and others that are likely free.
@@ -430,12 +457,16 @@ fn slugs(asked: Option<&str>, title: &str) -> impl Iterator<Item = String> {
     std::iter::once(own).chain((2..=5).map(numbered)).chain([drawn])
 }
 
-fn slug_of(title: &str) -> String {
+pub(crate) fn slug_of(title: &str) -> String {
     let title = title.to_lowercase();
     let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let slug: String = words.collect::<Vec<_>>().join("-").chars().take(80).collect();
     let slug = slug.trim_matches('-').to_owned();
-    if slug.is_empty() { "video".into() } else { slug }
+    match slug.as_str() {
+        "" => "video".into(),
+        slug if is_slug(slug) => slug.into(),
+        number => format!("video-{number}"),
+    }
 }
 
 #[cfg(test)]
@@ -444,12 +475,17 @@ mod tests {
 
     #[test]
     fn a_title_becomes_a_slug() {
-        for (title, slug) in
-            [("Talk", "talk"), ("Über Café!", "ber-caf"), ("…", "video"), ("a  b--c", "a-b-c")]
-        {
+        for (title, slug) in [
+            ("Talk", "talk"),
+            ("Über Café!", "ber-caf"),
+            ("…", "video"),
+            ("a  b--c", "a-b-c"),
+            ("2001", "video-2001"),
+        ] {
             assert_eq!(slug_of(title), slug);
             assert!(is_slug(&slug_of(title)));
         }
+        assert!(!is_slug("1") && is_slug("1a") && is_slug("1-2"));
         assert!(!is_slug("") && !is_slug("-a") && !is_slug("a--b") && !is_slug("A") && !is_slug("../a"));
         assert_eq!(slugs(None, "talk").take(3).collect::<Vec<_>>(), ["talk", "talk-2", "talk-3"]);
     }

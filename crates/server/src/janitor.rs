@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::pieces;
 use crate::problem::Error;
 use files::Step;
-use rules::{ExecutionId, Fence, Millis, TaskId, VideoId};
+use rules::{ExecutionName, Millis, VideoId};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -83,7 +83,7 @@ async fn videos(app: &App) -> Result<(), Error> {
 /// A folder is needed while its execution runs, and once it has committed, until its job is over and cannot be retried.
 async fn executions(app: &App, folder: &Path) -> Result<(), Error> {
     for (name, path) in entries(folder)? {
-        let Some(execution) = parse(&name) else { continue };
+        let Ok(execution) = name.parse::<ExecutionName>() else { continue };
         if !app.store.needs_files(execution).await? {
             remove(Step::ClearExecution, &path)?;
         }
@@ -164,10 +164,4 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
 
 fn remove(step: Step, path: &Path) -> Result<(), Error> {
     step.around(|| files::remove(path)).map_err(|error| Error::disk("removing a file", &error))
-}
-
-/// `42-7.1`
-fn parse(name: &str) -> Option<ExecutionId> {
-    let (task, fence) = name.rsplit_once('.')?;
-    Some(ExecutionId { task: task.parse::<TaskId>().ok()?, fence: Fence(fence.parse().ok()?) })
 }

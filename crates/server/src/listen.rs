@@ -1,7 +1,13 @@
-//! Connections: taken, given a while to say what they want, and let finish at the end.
+//! Connections: accepted up to their caps, given a while to say what they want, and let finish at the end.
 
-use crate::guesses::Peer;
+use crate::client_address::{ClientAddresses, Peer, client_of};
+use crate::connections::{Caps, Connections, Reached, Seat, Visitor};
+use crate::guarded::{Answered, Deadlines, Guarded, Kept, Progress};
+use crate::problem::Error;
+use crate::request_id;
 use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -9,17 +15,23 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use std::io;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// For the head of a request, and between two requests of a connection. Longer than clients keep idle connections: one
-/// that is closed from this side just when it is used again costs a repetition.
-const SILENCE: Duration = Duration::from_secs(120);
+/// What a head may take, and what is kept of an answer that the client has not taken yet.
+pub const LARGEST_HEAD: usize = 32 << 10;
 
-/// What a head may take.
-const LARGEST_HEAD: usize = 64 << 10;
+const MOST_HEADERS: usize = 100;
+
+/// Connections that the kernel has taken and this process has not. A burst of a hostile client must not make the kernel
+/// drop those of others.
+const BACKLOG: u32 = 4096;
 
 /// After an error such as too many open files there is nothing to do but wait.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -27,10 +39,45 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What is asked when the server is to end is answered within this. A silent client must not keep it from ending.
 const FAREWELL: Duration = Duration::from_secs(10);
 
+/// How often the log says which clients are refused.
+const REPORTING: Duration = Duration::from_secs(10);
+
+/// Binds an address that a flood of connections may come to.
+pub async fn bind(address: &str) -> io::Result<TcpListener> {
+    let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        match bind_to(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Whom to let in, and for how long to wait for them.
+#[derive(Clone)]
+pub struct Door {
+    pub caps: Caps,
+    pub deadlines: Deadlines,
+    pub addresses: ClientAddresses,
+}
+
 /// Serves until `ending`, and then for a while until everything asked before is answered.
-pub async fn serve(listener: TcpListener, router: Router, ending: impl Future<Output = ()>) {
+pub async fn serve(listener: TcpListener, router: Router, door: Door, ending: impl Future<Output = ()>) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(SILENCE).max_buf_size(LARGEST_HEAD);
+    // The deadlines of `guarded` come first; this one is for what they might miss.
+    let last_resort = door.deadlines.idle.max(door.deadlines.head) * 2;
+    http.timer(TokioTimer::new()).header_read_timeout(last_resort);
+    http.max_buf_size(LARGEST_HEAD).max_headers(MOST_HEADERS);
+    let connections = Connections::new(door.caps);
+    let mut refusals = Refusals::default();
     let (open, cut) = (GracefulShutdown::new(), CancellationToken::new());
     let mut ending = std::pin::pin!(ending);
     loop {
@@ -44,12 +91,21 @@ pub async fn serve(listener: TcpListener, router: Router, ending: impl Future<Ou
             },
             () = &mut ending => break,
         };
+        let client = match Client::of(&door, &connections, from.ip()) {
+            Ok(client) => Arc::new(client),
+            Err(reached) => {
+                refusals.note(from.ip(), reached);
+                turn_away(stream, reached);
+                continue;
+            }
+        };
+        let stream = Guarded::new(at_once(stream), client.progress.clone());
         let router = TowerToHyperService::new(router.clone());
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(Peer(from.ip()));
-            router.call(request)
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (client, router) = (client.clone(), router.clone());
+            async move { Ok::<_, Infallible>(client.answer(request, &router).await) }
         });
-        let connection = http.serve_connection(TokioIo::new(at_once(stream)), service);
+        let connection = http.serve_connection(TokioIo::new(stream), service);
         let (connection, cut) = (open.watch(connection), cut.clone());
         tokio::spawn(async move {
             if let Some(Err(error)) = cut.run_until_cancelled(connection).await {
@@ -60,6 +116,110 @@ pub async fn serve(listener: TcpListener, router: Router, ending: impl Future<Ou
     if tokio::time::timeout(FAREWELL, open.shutdown()).await.is_err() {
         tracing::warn!("cutting off those who are not done {FAREWELL:?} after the server was to end");
         cut.cancel();
+    }
+}
+
+/// The other end of a connection.
+struct Client {
+    peer: IpAddr,
+    addresses: ClientAddresses,
+    connections: Arc<Connections>,
+    /// None of a proxy: its clients are counted by request.
+    visitor: Option<Arc<Visitor>>,
+    progress: Arc<Progress>,
+    _seat: Seat,
+}
+
+impl Client {
+    fn of(door: &Door, connections: &Arc<Connections>, peer: IpAddr) -> Result<Self, Reached> {
+        let (seat, visitor) = if door.addresses.is_proxy(peer) {
+            (connections.connect_proxy()?, None)
+        } else {
+            let (seat, visitor) = connections.connect(client_of(peer))?;
+            (seat, Some(Arc::new(visitor)))
+        };
+        Ok(Client {
+            peer,
+            addresses: door.addresses.clone(),
+            connections: connections.clone(),
+            visitor,
+            progress: Progress::new(door.deadlines),
+            _seat: seat,
+        })
+    }
+
+    async fn answer(&self, request: Request<Incoming>, router: &TowerToHyperService<Router>) -> Response {
+        self.progress.answer();
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(Peer(self.peer));
+        let visitor = match &self.visitor {
+            Some(visitor) => Ok(visitor.clone()),
+            None => self.connections.request(self.addresses.of(&parts)).map(Arc::new),
+        };
+        let own = self.visitor.clone();
+        let may_idle = move || own.as_ref().is_none_or(|visitor| visitor.has_authenticated());
+        let answered = Answered { progress: self.progress.clone(), may_idle: Box::new(may_idle) };
+        let visitor = match visitor {
+            Ok(visitor) => visitor,
+            Err(reached) => return with(request_id::refusal(Error::TooManyConnections(reached)), answered),
+        };
+        parts.extensions.insert(visitor.clone());
+        let Ok(response) = router.call(Request::from_parts(parts, body)).await;
+        // A client counts until it has its answer: a slow reader is at it for long.
+        with(response, (answered, visitor))
+    }
+}
+
+fn with<G: Send + Sync + Unpin + 'static>(response: Response, guard: G) -> Response {
+    response.map(|body| Body::new(Kept::new(body, guard)))
+}
+
+/// Says why, if that is possible at once, and closes.
+fn turn_away(stream: TcpStream, reached: Reached) {
+    let (status, body) = (
+        if reached == Reached::PerAddress {
+            "429 Too Many Requests"
+        } else {
+            "503 Service Unavailable"
+        },
+        reached.detail(),
+    );
+    let body =
+        format!("{{\"title\":\"{}\",\"code\":\"too_many_connections\",\"detail\":\"{body}\"}}", &status[4..]);
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    if let Ok(mut stream) = stream.into_std() {
+        // It does not block: a new connection has room for this.
+        let _ = stream.write_all(answer.as_bytes());
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+}
+
+/// Connections that were refused since the log last said so.
+#[derive(Default)]
+struct Refusals {
+    reported: Option<Instant>,
+    counts: HashMap<(IpAddr, &'static str), u64>,
+}
+
+impl Refusals {
+    /// Addresses that one line of the log names.
+    const MOST: usize = 16;
+
+    fn note(&mut self, from: IpAddr, reached: Reached) {
+        let key = (client_of(from), reached.setting());
+        if self.counts.len() < Self::MOST || self.counts.contains_key(&key) {
+            *self.counts.entry(key).or_default() += 1;
+        }
+        let now = Instant::now();
+        if self.reported.is_none_or(|at| now.saturating_duration_since(at) >= REPORTING) {
+            self.reported = Some(now);
+            for ((from, setting), count) in self.counts.drain() {
+                tracing::warn!("refused {count} connections from {from}; the setting {setting} is the limit");
+            }
+        }
     }
 }
 
@@ -81,19 +241,115 @@ async fn pause_after(error: &io::Error) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const DOOR: Caps = Caps { total: 3, unauthenticated: 3, per_address: 2 };
+
+    async fn start() -> SocketAddr {
+        let listener = bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let deadlines = Deadlines {
+            head: Duration::from_secs(15),
+            idle: Duration::from_secs(120),
+            write: Duration::from_secs(60),
+        };
+        let door = Door { caps: DOOR, deadlines, addresses: ClientAddresses::default() };
+        let endless = || async {
+            Body::from_stream(futures_util::stream::repeat_with(|| {
+                Ok::<_, Infallible>(bytes::Bytes::from_static(&[0; 1 << 16]))
+            }))
+        };
+        let router = Router::new().route("/", get(|| async { "hello" })).route("/endless", get(endless));
+        tokio::spawn(serve(listener, router, door, std::future::pending()));
+        address
+    }
+
+    async fn rest(stream: &mut TcpStream) -> Vec<u8> {
+        let mut answer = Vec::new();
+        // A reset is an end, too.
+        let _ = stream.read_to_end(&mut answer).await;
+        answer
+    }
 
     /// Time jumps ahead whenever nothing else can happen.
     #[tokio::test(start_paused = true)]
-    async fn who_never_says_what_it_wants_is_left() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        tokio::spawn(serve(listener, Router::new(), std::future::pending()));
+    async fn a_client_that_never_sends_a_whole_head_is_closed() {
+        let address = start().await;
+        let begun = tokio::time::Instant::now();
+        let mut half = TcpStream::connect(address).await.unwrap();
+        half.write_all(b"GET / HTTP/1.1\r\nHost: ").await.unwrap();
+        let mut silent = TcpStream::connect(address).await.unwrap();
 
-        slow.write_all(b"GET / HTTP/1.1\r\nHost: ").await.unwrap();
-        let mut answer = Vec::new();
-        slow.read_to_end(&mut answer).await.unwrap();
+        let answer = rest(&mut half).await;
 
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 408"), "{answer:?}");
+        assert_eq!(rest(&mut silent).await, b"");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_trickles_in_has_no_more_time_than_one_that_stops() {
+        let address = start().await;
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let mut sent = 0;
+
+        while slow.write_all(b"X").await.is_ok() && sent < 100 {
+            sent += 1;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+
+        assert!(sent < 30, "{sent} bytes in as many seconds were taken");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_idles_after_an_answer_is_closed() {
+        let address = start().await;
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+
+        let answer = rest(&mut idle).await;
+
+        assert!(answer.ends_with(b"hello"), "{}", String::from_utf8_lossy(&answer));
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_closed() {
+        let address = start().await;
+        let mut lazy = TcpStream::connect(address).await.unwrap();
+        lazy.write_all(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+
+        tokio::time::sleep(Duration::from_secs(200)).await;
+
+        // What lies in the sockets' buffers, and then the end.
+        let read = tokio::time::timeout(Duration::from_secs(1000), rest(&mut lazy)).await;
+        assert!(read.is_ok(), "the connection is still open");
+    }
+
+    #[tokio::test]
+    async fn connections_beyond_the_cap_are_told_so_and_closed() {
+        let address = start().await;
+        let _held = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+
+        let mut third = TcpStream::connect(address).await.unwrap();
+        let answer = String::from_utf8(rest(&mut third).await).unwrap();
+
+        assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+        assert!(answer.contains("too_many_connections") && answer.contains("this address"), "{answer}");
+        drop(_held);
+        tokio::time::timeout(Duration::from_secs(60), async {
+            loop {
+                let mut again = TcpStream::connect(address).await.unwrap();
+                again.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+                if rest(&mut again).await.ends_with(b"hello") {
+                    break;
+                }
+            }
+        })
+        .await
+        .unwrap();
     }
 }

@@ -9,6 +9,11 @@ mod http;
 pub use http::measure;
 
 use crate::app::App;
+use crate::auth;
+use crate::client_address::ClientAddresses;
+use crate::connections::Caps;
+use crate::guesses::Guesses;
+use crate::listen::{self, Door};
 use crate::problem::{Error, Result};
 use crate::secret::AdminSecret;
 use axum::Router;
@@ -80,15 +85,11 @@ impl Metrics {
             text.sample("vodmill_storage_size_bytes", [("folder", *name)], total);
         }
     }
+}
 
-    fn is_for(&self, headers: &HeaderMap) -> bool {
-        let offered = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let offered = offered.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-        match (&self.0.token, offered) {
-            (Some(token), Some(offered)) => token.is(offered),
-            _ => false,
-        }
-    }
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let offered = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    offered.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim)
 }
 
 pub fn routes() -> OpenApiRouter<App> {
@@ -102,8 +103,11 @@ impl FromRequestParts<App> for Reader {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        if app.metrics.is_for(&parts.headers) {
-            return Ok(Reader);
+        let has_secret = parts.headers.contains_key(wire::http::header::ADMIN_SECRET);
+        if let (Some(token), Some(offered), false) =
+            (&app.metrics.0.token, bearer(&parts.headers), has_secret)
+        {
+            return auth::is_right(parts, app, token, offered, "the metrics token is wrong").map(|()| Reader);
         }
         match crate::auth::Admin::from_request_parts(parts, app).await {
             Ok(_) => Ok(Reader),
@@ -124,14 +128,32 @@ async fn metrics(_: Reader, State(app): State<App>) -> Response {
 }
 
 /// Serves the metrics, and nothing else, on an address of their own.
-pub async fn serve(metrics: Metrics, listener: TcpListener) -> std::io::Result<()> {
-    axum::serve(listener, Router::new().route("/metrics", get(alone)).with_state(metrics)).await
+pub async fn serve(metrics: Metrics, listener: TcpListener) {
+    let options = crate::Options::default();
+    let door = Door {
+        caps: Caps { total: CONNECTIONS, unauthenticated: CONNECTIONS, per_address: CONNECTIONS / 2 },
+        ..options.door(ClientAddresses::default())
+    };
+    let alone = Alone { metrics, guesses: Arc::new(Guesses::new(options.guesses_per_minute)) };
+    let router = Router::new().route("/metrics", get(shown)).with_state(alone);
+    listen::serve(listener, router, door, std::future::pending()).await;
 }
 
-async fn alone(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {
-    if metrics.0.token.is_some() && !metrics.is_for(&headers) {
+/// On the metrics' own address.
+const CONNECTIONS: usize = 128;
+
+#[derive(Clone)]
+struct Alone {
+    metrics: Metrics,
+    guesses: Arc<Guesses>,
+}
+
+async fn shown(State(alone): State<Alone>, parts: Parts) -> Result<Response> {
+    if let Some(token) = &alone.metrics.0.token {
         let why = "this needs Authorization: Bearer with VODMILL_METRICS_TOKEN";
-        return Error::Unauthorized(why).into_response();
+        let offered = bearer(&parts.headers).ok_or(Error::Unauthorized(why))?;
+        let from = ClientAddresses::default().of(&parts);
+        auth::is_right_from(&alone.guesses, from, token, offered, "the metrics token is wrong")?;
     }
-    metrics.text().await
+    Ok(alone.metrics.text().await)
 }

@@ -1,11 +1,12 @@
 //! The API described for programs and for people: generated from the handlers themselves.
 
 use crate::app::App;
+use crate::html::{Policy, Static};
 use axum::Router;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::Html;
 use axum::routing::get;
-use std::sync::Arc;
+use std::sync::LazyLock;
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -39,12 +40,12 @@ impl utoipa::Modify for Secrets {
 /// A page that reads the document and needs nothing else.
 const PAGE: &str = include_str!("openapi/page.html");
 
+static POLICY: LazyLock<String> = LazyLock::new(|| Policy::of(PAGE).header("", "'none'"));
+
 pub fn routes(document: Document) -> Router<App> {
-    let document = Arc::new(document.to_json().unwrap_or_default());
+    let document = Static::new("application/json", "no-cache", document.to_json().unwrap_or_default());
+    let policy = || [(header::CONTENT_SECURITY_POLICY, POLICY.as_str())];
     Router::new()
-        .route(
-            "/api/openapi.json",
-            get(move || async move { ([(header::CONTENT_TYPE, "application/json")], document.to_string()) }),
-        )
-        .route("/api/docs", get(|| async { Html(PAGE) }))
+        .route("/api/openapi.json", get(move |headers: HeaderMap| async move { document.answer(&headers) }))
+        .route("/api/docs", get(move || async move { (policy(), Html(PAGE)) }))
 }

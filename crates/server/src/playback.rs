@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::body::Path;
 use crate::data::is_tame;
+use crate::html::{Policy, Static};
 use crate::problem::{Error, Result};
 use crate::ranged::{self, Told};
 use axum::Router;
@@ -14,6 +15,7 @@ use axum::routing::get;
 use media::kind;
 use rules::GenerationId;
 use sha2::{Digest, Sha256};
+use std::sync::LazyLock;
 use store::catalogue::Entry;
 
 mod captions;
@@ -127,17 +129,33 @@ fn elsewhere(to: &str) -> Result<Response<Body>> {
     response.body(Body::empty()).map_err(|error| Error::Internal(error.to_string()))
 }
 
-/// A page that plays it, for people.
+/// A page that plays it, for people. A video of which nothing can be played is not there, and its title is not told.
 async fn watch(State(app): State<App>, Path(slug): Path<String>) -> Result<impl IntoResponse> {
+    static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::of(PAGE));
     let video = shown(&app, &slug).await?;
+    if video.generation.is_none() && !video.is_early_playback {
+        return Err(Error::NotFound("video"));
+    }
     let page = PAGE.replace("{{title}}", &escaped(&video.title)).replace("{{slug}}", &escaped(&video.slug));
-    let policy = "default-src 'self'; media-src 'self' blob:; worker-src 'self' blob:; style-src 'unsafe-inline'; script-src 'self' 'unsafe-inline'";
+    // Where segments are when they are not here; the browser asks there after a redirect.
+    let elsewhere = app.options.playback_url.as_deref().and_then(origin).unwrap_or_default();
+    let policy = POLICY.header(&elsewhere, "'self'");
     Ok(([(header::CONTENT_SECURITY_POLICY, policy)], Html(page)))
 }
 
-async fn player() -> impl IntoResponse {
-    const PLAYER: &str = include_str!("../assets/hls.min.js");
-    ([(header::CONTENT_TYPE, "text/javascript"), (header::CACHE_CONTROL, "public, max-age=86400")], PLAYER)
+async fn player(headers: HeaderMap) -> Response<Body> {
+    static PLAYER: LazyLock<Static> = LazyLock::new(|| {
+        Static::new("text/javascript", "public, max-age=86400", include_str!("../assets/hls.min.js"))
+    });
+    PLAYER.answer(&headers)
+}
+
+/// ` https://cdn.example.org` of an address below it.
+fn origin(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let host = rest.split('/').next()?;
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte));
+    is_plain.then(|| format!(" {scheme}://{host}"))
 }
 
 fn escaped(text: &str) -> String {

@@ -1,5 +1,6 @@
 //! What a client is told when something goes wrong: RFC 9457. Status codes are chosen here and nowhere else.
 
+use crate::connections::Reached;
 use crate::request_id;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -21,6 +22,9 @@ pub enum Error {
     /// For so long nothing that is not known to be right is looked at from there.
     #[error("too many wrong secrets or keys came from this address; wait, and check which one it sends")]
     TooManyGuesses(Duration),
+    /// The client has as many connections or requests as it may have before it authenticates.
+    #[error("{}", .0.detail())]
+    TooManyConnections(Reached),
     #[error("{detail}")]
     Conflict { code: &'static str, detail: String },
     /// A word about an execution that is not the speaker's any more.
@@ -72,6 +76,7 @@ impl Error {
             Error::NotFound(_)
             | Error::Unauthorized(_)
             | Error::TooManyGuesses(_)
+            | Error::TooManyConnections(_)
             | Error::Refused(_)
             | Error::WorkerTooOld(_)
             | Error::Protocol { .. }
@@ -92,6 +97,7 @@ impl Error {
             Error::Invalid(_) => (S::BAD_REQUEST, "invalid_request"),
             Error::Unauthorized(_) => (S::UNAUTHORIZED, "unauthorized"),
             Error::TooManyGuesses(_) => (S::TOO_MANY_REQUESTS, "too_many_guesses"),
+            Error::TooManyConnections(_) => (S::TOO_MANY_REQUESTS, "too_many_connections"),
             Error::Conflict { code, .. } => (S::CONFLICT, code),
             Error::Refused(_) => (S::CONFLICT, "refused"),
             Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "too_large"),
@@ -183,6 +189,9 @@ fn respond(status: StatusCode, problem: &Problem) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    }
     if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::INSUFFICIENT_STORAGE {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     }

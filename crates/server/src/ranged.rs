@@ -4,6 +4,7 @@ use crate::problem::{Error, Result};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use files::Place;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 use tokio::fs::File;
@@ -55,6 +56,21 @@ impl Content {
     async fn open(place: &Place) -> Result<(Self, u64)> {
         match place {
             Place::Disk(path) => Content::of_file(path).await,
+            Place::Below(root, name) => {
+                let (root, name) = (root.clone(), name.clone());
+                let opening = move || files::Tree::open(&root).and_then(|tree| tree.read(&name));
+                let opened = tokio::task::spawn_blocking(opening).await;
+                let opened = opened.map_err(|error| Error::Internal(error.to_string()))?;
+                let file = opened.map_err(|error| match error.kind() {
+                    // A link in place of a file or folder is neither.
+                    ErrorKind::NotADirectory | ErrorKind::InvalidInput | ErrorKind::InvalidFilename => {
+                        Error::NotFound("file")
+                    }
+                    _ => Error::disk("reading the file", &error),
+                })?;
+                let bytes = file.metadata().map_err(|error| Error::disk("reading the file", &error))?.len();
+                Ok((Content::Disk(Some(File::from_std(file))), bytes))
+            }
             Place::Bucket(bucket, name) => {
                 let bytes = bucket.look(name).await?.bytes;
                 Ok((Content::Bucket(bucket.clone(), name.clone()), bytes))
@@ -132,7 +148,7 @@ fn named(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Range {
+pub(crate) enum Range {
     Whole,
     /// First and last byte.
     Part(u64, u64),
@@ -140,7 +156,7 @@ enum Range {
 }
 
 /// One range; of several, or of what is not understood, the whole may be sent.
-fn parse(text: &str, length: u64) -> Range {
+pub(crate) fn parse(text: &str, length: u64) -> Range {
     let Some(spec) = text.strip_prefix("bytes=").filter(|spec| !spec.contains(',')) else {
         return Range::Whole;
     };

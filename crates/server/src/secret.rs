@@ -49,6 +49,11 @@ impl AdminSecret {
         Ok(AdminSecret(bytes))
     }
 
+    /// What sessions are bound to.
+    pub(crate) fn hash(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Takes as long whether it is nearly right or not at all.
     pub fn is(&self, offered: &str) -> bool {
         self.0.ct_eq(&hash(offered)).into()

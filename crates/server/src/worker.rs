@@ -1,9 +1,12 @@
 //! What a remote worker may say and fetch and bring (document 001, §2–8).
 
 pub mod archive;
+mod bounds;
 mod desk;
 mod direct;
 pub mod outputs;
+pub mod rejections;
+mod result;
 pub mod source;
 mod verify;
 

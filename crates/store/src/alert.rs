@@ -24,6 +24,8 @@ pub enum Kind {
     WorkerStartup,
     /// A worker left, or has not been heard of for long.
     WorkerShutdown,
+    /// A worker's reports were rejected so often that it was suspended.
+    WorkerSuspended,
     /// A new generation of a video can be watched.
     VideoReady,
 }
@@ -32,12 +34,13 @@ pub enum Kind {
 pub const PATTERN: i64 = 2;
 
 impl Kind {
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 7] = [
         Kind::StaleJobRecovered,
         Kind::JobMaxRetriesExceeded,
         Kind::JobFailedPattern,
         Kind::WorkerStartup,
         Kind::WorkerShutdown,
+        Kind::WorkerSuspended,
         Kind::VideoReady,
     ];
 
@@ -48,6 +51,7 @@ impl Kind {
             Kind::JobFailedPattern => "job_failed_pattern",
             Kind::WorkerStartup => "worker_startup",
             Kind::WorkerShutdown => "worker_shutdown",
+            Kind::WorkerSuspended => "worker_suspended",
             Kind::VideoReady => "video_ready",
         }
     }

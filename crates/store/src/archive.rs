@@ -75,7 +75,7 @@ impl Store {
         const SPEC: &str = "SELECT spec, plan FROM job WHERE id = $1";
         const STAGES: &str = "SELECT name, tasks, failed FROM stage WHERE job_id = $1 ORDER BY position";
         const EXECUTIONS: &str = "
-SELECT task_id, fence, worker_id, status, leased_at, finished_at, failure, error, wall_ms, cpu_ms FROM execution
+SELECT task_id, fence, worker_id, status, leased_at, finished_at, failure, error, wall_ms, cpu_ms, token FROM execution
 WHERE task_id BETWEEN $1 AND $2 ORDER BY task_id, fence";
         type ExecutionRow = (
             i64,
@@ -88,6 +88,7 @@ WHERE task_id BETWEEN $1 AND $2 ORDER BY task_id, fence";
             Option<String>,
             Option<i64>,
             Option<i64>,
+            i64,
         );
         let job = crate::job::one(tx, id).await?;
         let (spec, plan): (String, Option<String>) = tx.query(SPEC).bind(id).one().await?;

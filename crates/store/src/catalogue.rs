@@ -28,6 +28,9 @@ pub struct Entry {
     #[schema(value_type = Option<i64>)]
     pub job: Option<JobId>,
     pub is_early_playback: bool,
+    /// The pool whose remote workers make it.
+    #[serde(default)]
+    pub pool: Option<String>,
     pub source_bytes: Option<i64>,
     pub source_sha256: Option<String>,
     pub created_at: i64,
@@ -74,7 +77,7 @@ macro_rules! select {
         concat!(
             "
 SELECT v.id, v.slug, v.title, v.user_id, v.source, v.source_hash, v.source_bytes, v.generation_id, v.settings,
-       v.is_early_playback, v.created_at, v.updated_at, v.deleted_at,
+       v.is_early_playback, v.pool, v.created_at, v.updated_at, v.deleted_at,
        (SELECT max(j.id) FROM job j WHERE j.video_id = v.id) AS job_id,
        (SELECT max(a.job_id) FROM job_archive a WHERE a.video_id = v.id) AS archived_id
 FROM video v
@@ -122,6 +125,7 @@ row! {
         generation_id: Option<i64>,
         settings: Option<String>,
         is_early_playback: bool,
+        pool: Option<String>,
         created_at: i64,
         updated_at: i64,
         deleted_at: Option<i64>,
@@ -243,6 +247,7 @@ fn entry(row: Row, states: &HashMap<JobId, rules::job::State>) -> Entry {
         title: row.title,
         user: row.user_id,
         is_early_playback: row.is_early_playback,
+        pool: row.pool,
         source_bytes: row.source_bytes,
         source_sha256: row.source_hash,
         created_at: row.created_at,

@@ -11,7 +11,7 @@ use crate::results::Reading;
 use crate::task::{Loaded, ReadyRow};
 use rules::lease::Terms;
 use rules::task::Command;
-use rules::{Fence, JobId, Millis, TaskId, Token, WorkerId};
+use rules::{JobId, Millis, TaskId, Token, WorkerId};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -107,7 +107,7 @@ impl Store {
             let mut loaded = row.loaded();
             let claim = Command::Claim { worker, token, terms: self.terms(stage, tx.now()) };
             if moves.make(&mut loaded, &claim, Words::default()).is_ok() {
-                assignments.push(self.assignment(&loaded, token, stage, inputs.get(&loaded.id.0))?);
+                assignments.push(self.assignment(&loaded, worker, token, stage, inputs.get(&loaded.id.0))?);
                 waits.push((stage.priority, tx.now() - Millis(row.queued_at)));
             }
         }
@@ -141,12 +141,13 @@ impl Store {
     fn assignment(
         &self,
         loaded: &Loaded,
+        worker: WorkerId,
         token: Token,
         stage: &WorkRow,
         input: Option<&String>,
     ) -> Result<Assignment> {
         Ok(Assignment {
-            proof: Proof { task: loaded.id, fence: Fence(loaded.task.fence.0), token },
+            proof: Proof { task: loaded.id, fence: loaded.task.fence, token, worker },
             job: JobId(stage.job_id),
             stage: stage.name.clone(),
             kind: stage.kind.clone(),

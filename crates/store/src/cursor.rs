@@ -2,19 +2,23 @@
 
 use crate::db::Tx;
 use crate::error::Result;
+use crate::timeline::{self, Timeline};
 use std::fmt;
 use std::str::FromStr;
 
 /// How far a reader of events is. On PostgreSQL rows are ordered by transaction first, for their ids are not in the
 /// order of commits; on SQLite the transaction is always 0.
 ///
-/// It is written `xact-id` behind a row, and `xact-id-told` inside a row that speaks for more tasks than were told.
+/// It is written `timeline.xact-id` behind a row, and `timeline.xact-id-told` inside a row that speaks for more tasks than
+/// were told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cursor {
     pub(crate) xact: i64,
     pub(crate) id: i64,
     /// Of how many of the row's tasks the reader was told, or [`WHOLE`].
     pub(crate) told: i64,
+    /// Cursors of older programs have none. Places of different timelines cannot be compared.
+    pub(crate) timeline: Option<Timeline>,
 }
 
 /// The reader was told of all tasks of a row, however many they are.
@@ -22,7 +26,16 @@ pub(crate) const WHOLE: i64 = i64::MAX;
 
 impl Cursor {
     pub(crate) fn behind(xact: i64, id: i64) -> Self {
-        Cursor { xact, id, told: WHOLE }
+        Cursor { xact, id, told: WHOLE, timeline: None }
+    }
+
+    pub(crate) fn on(self, timeline: Timeline) -> Self {
+        Cursor { timeline: Some(timeline), ..self }
+    }
+
+    /// Whether both are places of one history.
+    pub fn is_comparable(self, other: Cursor) -> bool {
+        self.timeline == other.timeline
     }
 
     /// The rows of its transaction with an id above this have something that the reader was not told.
@@ -33,6 +46,9 @@ impl Cursor {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(timeline) = self.timeline {
+            write!(f, "{timeline}.")?;
+        }
         write!(f, "{}-{}", self.xact, self.id)?;
         if self.told == WHOLE { Ok(()) } else { write!(f, "-{}", self.told) }
     }
@@ -46,11 +62,16 @@ impl FromStr for Cursor {
     type Err = NoCursor;
 
     fn from_str(text: &str) -> Result<Self, NoCursor> {
-        let numbers: Option<Vec<i64>> = text.split('-').map(|part| part.parse().ok()).collect();
+        let bad = || NoCursor(text.chars().take(50).collect());
+        let (timeline, place) = match text.split_once('.') {
+            Some((timeline, place)) => (Some(timeline.parse().map_err(|_| bad())?), place),
+            None => (None, text),
+        };
+        let numbers: Option<Vec<i64>> = place.split('-').map(|part| part.parse().ok()).collect();
         match numbers.as_deref() {
-            Some(&[xact, id]) => Ok(Cursor::behind(xact, id)),
-            Some(&[xact, id, told]) if told > 0 => Ok(Cursor { xact, id, told }),
-            _ => Err(NoCursor(text.chars().take(50).collect())),
+            Some(&[xact, id]) => Ok(Cursor { timeline, ..Cursor::behind(xact, id) }),
+            Some(&[xact, id, told]) if told > 0 => Ok(Cursor { xact, id, told, timeline }),
+            _ => Err(bad()),
         }
     }
 }
@@ -69,13 +90,16 @@ pub(crate) async fn settled(tx: &mut Tx) -> Result<i64> {
     Ok(xact)
 }
 
-/// The end of what can be read in this snapshot.
-pub(crate) async fn head(tx: &mut Tx) -> Result<Cursor> {
-    if tx.is_postgres() {
-        return Ok(Cursor::behind(settled(tx).await?, 0));
-    }
-    let (id,) = tx.query(LAST).one().await?;
-    Ok(Cursor::behind(0, id))
+/// The end of what can be read in this snapshot, and the timeline that it is of.
+pub(crate) async fn head(tx: &mut Tx) -> Result<(Cursor, timeline::Current)> {
+    let timeline = timeline::current(tx).await?;
+    let head = if tx.is_postgres() {
+        Cursor::behind(settled(tx).await?, 0)
+    } else {
+        let (id,) = tx.query(LAST).one().await?;
+        Cursor::behind(0, id)
+    };
+    Ok((head.on(timeline.name), timeline))
 }
 
 #[cfg(test)]
@@ -84,15 +108,32 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_as_it_was_written() {
-        for (cursor, written) in
-            [(Cursor::behind(7, 12), "7-12"), (Cursor { xact: 7, id: 12, told: 3 }, "7-12-3")]
-        {
+        for (cursor, written) in [
+            (Cursor::behind(7, 12), "7-12"),
+            (Cursor { told: 3, ..Cursor::behind(7, 12) }, "7-12-3"),
+            (Cursor::behind(7, 12).on("1f2e3d4c".parse().unwrap()), "1f2e3d4c.7-12"),
+        ] {
             assert_eq!(cursor.to_string(), written);
             assert_eq!(written.parse(), Ok(cursor));
         }
-        for bad in
-            ["", "7", "-", "7-", "-7-1", "7--1", "7-x", "7-1-", "7-1-0", "7-1-1-1", "99999999999999999999-1"]
-        {
+        for bad in [
+            "",
+            "7",
+            "-",
+            "7-",
+            "-7-1",
+            "7--1",
+            "7-x",
+            "7-1-",
+            "7-1-0",
+            "7-1-1-1",
+            "99999999999999999999-1",
+            ".7-1",
+            "1f.7-1",
+            "1F2E3D4C.7-1",
+            "1f2e3d4c.7",
+            "1f2e3d4c.1f2e3d4c.7-1",
+        ] {
             assert!(bad.parse::<Cursor>().is_err(), "{bad}");
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::dialect::{self, Engine, Statement};
 use crate::error::{Error, Result};
+use crate::machine_clock::{self, MachineClock};
 use crate::rows::{self, Batch, Column, Shape};
 use crate::{text, transaction};
 use rules::Millis;
@@ -21,6 +22,8 @@ use std::time::Duration;
 pub struct Db {
     pub(crate) pool: Pool,
     pub(crate) clock: Clock,
+    /// Where the machine's clock is the database's.
+    pub(crate) machine: MachineClock,
     /// Whether statements may outlive their transaction on the server: not behind a transaction-mode pooler.
     pub(crate) keeps_statements: bool,
 }
@@ -57,6 +60,7 @@ failpoint::steps![
     Judge,
     Retry,
     Recover,
+    LoseWorker,
     Hedge,
     Cancel,
     Rerun,
@@ -66,6 +70,7 @@ failpoint::steps![
     Heartbeat,
     Offline,
     Manage,
+    Reject,
     IssueKey,
     RevokeKeys,
     OpenSession,
@@ -93,6 +98,10 @@ failpoint::steps![
     DropPartitions,
     DeleteHistory,
     Migrate,
+    Mark,
+    BeginTimeline,
+    TakeStorage,
+    MoveStorage,
 ];
 
 impl Step {
@@ -197,13 +206,32 @@ impl Db {
 
     async fn now(&self, tx: &mut Tx, begin: &'static str) -> Result<Millis> {
         let database = match tx.inner {
-            Inner::Postgres(_) => tx.query(begin).one::<(i64,)>().await?.0,
-            Inner::Sqlite(_) => machine_clock(),
+            Inner::Postgres(_) => Millis(tx.query(begin).one::<(i64,)>().await?.0),
+            Inner::Sqlite(_) if matches!(self.clock, Clock::Manual(_)) => Millis(0),
+            Inner::Sqlite(_) => self.machine_time(tx).await,
         };
         Ok(match &self.clock {
-            Clock::Database => Millis(database),
+            Clock::Database => database,
             Clock::Manual(hand) => Millis(hand.load(Ordering::SeqCst)),
         })
+    }
+
+    /// SQLite's time. Transactions that write take the chance to write it down, about once a second.
+    async fn machine_time(&self, tx: &mut Tx) -> Millis {
+        let seen = machine_clock::look();
+        let is_written = tx.step.is_some_and(|step| step != Step::Migrate) && self.machine.is_due(&seen);
+        if is_written || self.machine.is_new() {
+            // A database that has no such table yet remembers nothing.
+            let known: Result<Option<(String,)>> = tx.query(REMEMBERED).optional().await;
+            let known = known.ok().flatten().and_then(|(anchor,)| anchor.parse().ok());
+            self.machine.learn(known, &seen);
+        }
+        let now = self.machine.now(&seen);
+        if is_written && let Some(anchor) = self.machine.written(&seen) {
+            // What cannot be written now is written with the next transaction; this one will say what is wrong.
+            let _ = tx.query(REMEMBER).bind(anchor).execute().await;
+        }
+        now
     }
 
     pub(crate) async fn close(&self) {
@@ -221,11 +249,11 @@ impl Db {
     }
 }
 
-/// SQLite lives on one machine, so the machine's clock is the database's.
-fn machine_clock() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
+const REMEMBERED: &str = "SELECT value FROM setting WHERE name = 'clock'";
+
+const REMEMBER: &str = "
+INSERT INTO setting (name, value) VALUES ('clock', $1)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 
 /// A transaction. Dropped without [`Tx::commit`], it never happened.
 pub struct Tx {

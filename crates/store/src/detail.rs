@@ -7,7 +7,7 @@ use crate::from_row::row;
 use crate::{cursor, log};
 use rules::execution::Status;
 use rules::task::Role;
-use rules::{ExecutionId, Fence, JobId, Millis, TaskId};
+use rules::{ExecutionName, Fence, JobId, Millis, TaskId, Token};
 use serde::{Deserialize, Serialize};
 
 /// How many rows one listing gives.
@@ -63,7 +63,7 @@ pub struct TaskView {
 #[derive(utoipa::ToSchema, Debug, Clone, Serialize, Deserialize)]
 pub struct ExecutionView {
     #[schema(value_type = String)]
-    pub id: ExecutionId,
+    pub id: ExecutionName,
     pub worker: String,
     pub status: String,
     pub leased_at: i64,
@@ -84,7 +84,7 @@ pub struct ExecutionView {
 pub struct StepView {
     pub at: i64,
     #[schema(value_type = String)]
-    pub execution: ExecutionId,
+    pub execution: ExecutionName,
     pub kind: String,
     pub command: String,
     pub exit_code: Option<i64>,
@@ -157,13 +157,13 @@ JOIN task t ON t.id BETWEEN r.job_id * 1048576 AND r.job_id * 1048576 + 1048575 
 GROUP BY r.job_id, t.segment / r.length";
 
 const EXECUTIONS: &str = "
-SELECT task_id, fence, worker_id, status, leased_at, started_at, committed_at, finished_at, lease_expires_at, failure,
-       error, wall_ms, cpu_ms, peak_memory_bytes, bytes_in, bytes_out
+SELECT task_id, fence, token, worker_id, status, leased_at, started_at, committed_at, finished_at, lease_expires_at,
+       failure, error, wall_ms, cpu_ms, peak_memory_bytes, bytes_in, bytes_out
 FROM execution WHERE task_id BETWEEN $1 AND $2
 ORDER BY task_id, fence LIMIT $3";
 
 const STEPS: &str = "
-SELECT at, task_id, fence, kind, command, exit_code, signal, stdout_tail, stderr_tail, duration_ms, is_success, error
+SELECT at, task_id, fence, token, kind, command, exit_code, signal, stdout_tail, stderr_tail, duration_ms, is_success, error
 FROM execution_step WHERE task_id BETWEEN $1 AND $2
 ORDER BY id LIMIT $3";
 
@@ -203,6 +203,7 @@ row! {
     struct ExecutionRow {
         task_id: i64,
         fence: i64,
+        token: Option<i64>,
         worker_id: String,
         status: String,
         leased_at: i64,
@@ -225,6 +226,7 @@ row! {
         at: i64,
         task_id: i64,
         fence: i64,
+        token: Option<i64>,
         kind: String,
         command: String,
         exit_code: Option<i64>,
@@ -341,8 +343,8 @@ impl Store {
     }
 }
 
-fn execution(task: i64, fence: i64) -> ExecutionId {
-    ExecutionId { task: TaskId(task), fence: Fence(fence) }
+fn execution(task: i64, fence: i64, token: Option<i64>) -> ExecutionName {
+    ExecutionName { task: TaskId(task), fence: Fence(fence), token: token.map(Token) }
 }
 
 impl From<RunRow> for Run {
@@ -362,7 +364,7 @@ impl From<RunRow> for Run {
 impl From<ExecutionRow> for ExecutionView {
     fn from(row: ExecutionRow) -> Self {
         ExecutionView {
-            id: execution(row.task_id, row.fence),
+            id: execution(row.task_id, row.fence, row.token),
             worker: row.worker_id,
             status: row.status,
             leased_at: row.leased_at,
@@ -385,7 +387,7 @@ impl From<StepRow> for StepView {
     fn from(row: StepRow) -> Self {
         StepView {
             at: row.at,
-            execution: execution(row.task_id, row.fence),
+            execution: execution(row.task_id, row.fence, row.token),
             kind: row.kind,
             command: row.command,
             exit_code: row.exit_code,

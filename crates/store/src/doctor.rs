@@ -5,9 +5,11 @@
 use crate::Store;
 use crate::db::Tx;
 use crate::error::Result;
+use crate::history::rfc3339;
 use crate::job::states_of;
+use crate::timeline::TimelineView;
 use rules::job::State;
-use rules::{JobId, TaskId};
+use rules::{JobId, Millis, TaskId};
 use serde::Serialize;
 
 /// Something that must not be.
@@ -26,6 +28,9 @@ pub struct Report {
     pub jobs: i64,
     pub tasks: i64,
     pub executions: i64,
+    /// What is no fault and good to know.
+    #[serde(default)]
+    pub notes: Vec<String>,
     pub findings: Vec<Finding>,
 }
 
@@ -90,7 +95,7 @@ HAVING count(e.fence) <> t.fence - CASE WHEN t.leased_at IS NULL THEN 0 ELSE 1 E
         sql: "
 SELECT t.id, 'counts ' || t.attempts || ' attempts, of which ' || count(e.fence) || ' were aborted'
 FROM task t LEFT JOIN execution_aborted e
-    ON e.task_id = t.id AND e.failure NOT IN ('drained', 'storage_away', 'withdrawn')
+    ON e.task_id = t.id AND e.failure NOT IN ('drained', 'storage_away', 'unconfirmed', 'withdrawn')
 GROUP BY t.id, t.attempts, t.leased_at
 HAVING count(e.fence) + CASE WHEN t.leased_at IS NULL THEN 0 ELSE 1 END < t.attempts",
     },
@@ -124,10 +129,9 @@ WHERE t.lane_id <> s.lane_id OR t.owner_id <> s.owner_id",
 SELECT t.id, 'is committed in stage ' || s.name || ', and its effect is not in the outbox'
 FROM stage s
 JOIN task t ON t.id BETWEEN s.job_id * 1048576 AND s.job_id * 1048576 + 1048575 AND t.stage = s.position
-LEFT JOIN outbox o ON o.key IN (
-    'append/' || (t.id / 1048576) || '-' || (t.id % 1048576),
-    'append/' || (t.twin_of / 1048576) || '-' || (t.twin_of % 1048576)
-)
+LEFT JOIN (
+    SELECT id, CASE WHEN key LIKE 'append/%' THEN key ELSE substr(key, 10) END AS key FROM outbox WHERE topic = 'append'
+) o ON o.key = 'append/' || (coalesce(t.twin_of, t.id) / 1048576) || '-' || (coalesce(t.twin_of, t.id) % 1048576)
 WHERE s.effect IS NOT NULL AND o.id IS NULL AND t.committed_at >= (SELECT min(delivered_at) FROM outbox)",
     },
     Check {
@@ -189,6 +193,19 @@ WHERE (NOT s.is_released AND t.state <> 'NEW')
 SELECT t.id, 'is ' || t.state || ' in a job that is ' || j.outcome
 FROM task t JOIN job j ON j.id = t.id / 1048576
 WHERE j.outcome IS NOT NULL AND (t.state IN ('READY', 'RUNNING') OR t.due_at IS NOT NULL)",
+    },
+    Check {
+        name: "an open job has something to go on with",
+        subject: job,
+        sql: "
+SELECT j.id, 'is open, and nothing of it is READY, RUNNING, due or to be settled: it can never end. Cancel it: vodmill job cancel '
+       || j.id
+FROM job j
+WHERE j.outcome IS NULL AND NOT EXISTS (
+    SELECT 1 FROM task t
+    WHERE t.id BETWEEN j.id * 1048576 AND j.id * 1048576 + 1048575
+      AND (t.state IN ('READY', 'RUNNING') OR t.due_at IS NOT NULL OR t.status = 'COMMITTED')
+)",
     },
     Check {
         name: "the audit explains each task's state: its last row leads there",
@@ -271,11 +288,24 @@ impl Store {
             }));
         }
         report.findings.extend(wrong_outcomes(&mut tx).await?);
+        report.notes = notes(&mut tx).await?;
         (report.jobs,) = tx.query("SELECT count(*) FROM job").one().await?;
         (report.tasks,) = tx.query("SELECT count(*) FROM task").one().await?;
         (report.executions,) = tx.query("SELECT count(*) FROM execution").one().await?;
         Ok(report)
     }
+}
+
+/// Numbers that others keep may mean something else since then.
+async fn notes(tx: &mut Tx) -> Result<Vec<String>> {
+    const BEGUN: &str = "
+SELECT number, name, began_at, after_id, reason FROM timeline WHERE number > 1 ORDER BY number";
+    let begun: Vec<TimelineView> = tx.query(BEGUN).all().await?;
+    let note = |it: TimelineView| {
+        let at = rfc3339(Millis(it.began_at));
+        format!("timeline {} began at {at}: {}; ids given before may be given again", it.name, it.reason)
+    };
+    Ok(begun.into_iter().map(note).collect())
 }
 
 /// A job's outcome is stored for an index; it must be what its tasks say.

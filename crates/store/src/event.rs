@@ -97,6 +97,8 @@ pub struct Page {
     pub next: Cursor,
     /// There was no more.
     pub is_last: bool,
+    /// The place to read after is of another timeline: what lies between is not known, and `next` is the end.
+    pub is_lost: bool,
 }
 
 /// What events are made of: all that is not about a task, results and failures, and the claim that begins a job. It is
@@ -108,7 +110,7 @@ macro_rules! rows {
 SELECT xact, id, CASE WHEN command = 'claim' THEN 1 ELSE tasks END AS tasks, at, job_id, task_id, video_id, fence, worker_id, command, from_state, to_state, failure, note FROM audit
 WHERE ",
             $range,
-            " AND (task_id IS NULL OR command IN ('commit', 'fail', 'recover')
+            " AND id > $5 AND (task_id IS NULL OR command IN ('commit', 'fail', 'recover')
        OR (command = 'claim' AND task_id % 1048576 = 0))
 ORDER BY ",
             $order,
@@ -186,26 +188,45 @@ impl Store {
     /// The place behind everything that has happened so far.
     pub async fn events_end(&self) -> Result<Cursor> {
         let mut tx = self.db.look().await?;
-        let end = cursor::head(&mut tx).await?;
+        let (end, _) = cursor::head(&mut tx).await?;
         self.db.outlive_a_crash(tx).await?;
         Ok(end)
+    }
+
+    /// The same place if it is of the history that goes on, so that nothing behind it is missing. One of an older program,
+    /// which names no timeline, is of the first; the beginning, `0-0`, is of each.
+    pub async fn place_in_this_history(&self, place: Cursor) -> Result<Option<Cursor>> {
+        let (end, current) = cursor::head(&mut self.db.look().await?).await?;
+        let is_beginning = (place.xact, place.id) == (0, 0);
+        let is_ours = match place.timeline {
+            None => is_beginning || current.number == 1,
+            Some(timeline) => timeline == current.name,
+        };
+        let place = place.on(current.name);
+        Ok((is_ours && place <= end).then_some(place))
     }
 
     /// Up to `max` events after `after`. Who goes on from `next` sees each once, in an order that is always the same, also
     /// after a crash of the database: what it could take back is not told.
     pub async fn events(&self, after: Cursor, max: i64) -> Result<Page> {
         let mut tx = self.db.look().await?;
-        let end = cursor::head(&mut tx).await?;
-        let (told, next) = read(&mut tx, after, end, max).await?;
+        let (end, timeline) = cursor::head(&mut tx).await?;
+        if after.timeline.is_some_and(|after| after != timeline.name) {
+            self.db.outlive_a_crash(tx).await?;
+            return Ok(Page { events: Vec::new(), next: end, is_last: true, is_lost: true });
+        }
+        let (told, next) = read(&mut tx, after.on(timeline.name), end, max, timeline.after_id).await?;
         let about = About::of(&mut tx, &told).await?;
         let events = told.into_iter().filter_map(|told| about.event(told)).collect();
         self.db.outlive_a_crash(tx).await?;
-        Ok(Page { events, next, is_last: next >= end })
+        Ok(Page { events, next, is_last: next >= end, is_lost: false })
     }
 }
 
-async fn read(tx: &mut Tx, after: Cursor, end: Cursor, max: i64) -> Result<(Vec<Told>, Cursor)> {
+/// Rows up to `hidden` are of earlier timelines.
+async fn read(tx: &mut Tx, after: Cursor, end: Cursor, max: i64, hidden: i64) -> Result<(Vec<Told>, Cursor)> {
     let (mut at, mut stretch) = (after, STRETCH);
+    let here = |it: Cursor| Cursor { timeline: end.timeline, ..it };
     while at < end {
         let to = if tx.is_postgres() {
             end.xact.min(at.xact.saturating_add(stretch))
@@ -214,13 +235,15 @@ async fn read(tx: &mut Tx, after: Cursor, end: Cursor, max: i64) -> Result<(Vec<
         };
         let sql = if tx.is_postgres() { ROWS } else { ROWS_BY_ID };
         let rows: Vec<Row> =
-            tx.query(sql).bind(at.xact).bind(at.last_whole()).bind(to).bind(max).all().await?;
+            tx.query(sql).bind(at.xact).bind(at.last_whole()).bind(to).bind(max).bind(hidden).all().await?;
         let passed = match rows.last() {
-            Some(last) if rows.len() as i64 >= max => last.cursor(last.tasks),
-            Some(_) | None if tx.is_postgres() => Cursor::behind(to, 0),
+            Some(last) if rows.len() as i64 >= max => here(last.cursor(last.tasks)),
+            Some(_) | None if tx.is_postgres() => here(Cursor::behind(to, 0)),
             Some(_) | None => end,
         };
         let (told, next) = page(rows, at, passed, max);
+        let told: Vec<Told> = told.into_iter().map(|it| Told { cursor: here(it.cursor), ..it }).collect();
+        let next = here(next);
         if !told.is_empty() {
             return Ok((told, next));
         }
@@ -284,7 +307,7 @@ impl About {
         let place = self.places.get(&task.0).cloned();
         let what = match row.command.as_str() {
             "commit" => "done",
-            "fail" | "recover" => "failed",
+            "fail" | "recover" | "lose_worker" => "failed",
             _ => {
                 let from = Some(rules::job::State::Pending.to_string());
                 return Some(What::Job(JobEvent { what: "state", state: place?.phase, from, note: None }));
@@ -327,7 +350,7 @@ impl Row {
     /// Where a reader is who was told of the first `told` of its tasks.
     fn cursor(&self, told: i64) -> Cursor {
         let told = if told < self.tasks { told } else { WHOLE };
-        Cursor { xact: self.xact, id: self.id, told }
+        Cursor { told, ..Cursor::behind(self.xact, self.id) }
     }
 
     /// The row for each of its tasks that a reader at `at` was not told of.

@@ -5,6 +5,7 @@
 
 use crate::Store;
 use crate::db::{Step, Tx, again};
+use crate::eligibility;
 use crate::error::Result;
 use crate::job;
 use crate::lane;
@@ -14,7 +15,7 @@ use crate::readied::Readied;
 use crate::stage::Stages;
 use crate::task::{self, Busy, Loaded};
 use rules::hedge::Straggler;
-use rules::placement::Capabilities;
+use rules::placement::Eligibility;
 use rules::task::{Command, Next, State};
 use rules::{JobId, Millis, TaskId};
 use std::collections::{HashMap, HashSet};
@@ -22,8 +23,9 @@ use telemetry::metrics::TASK_HEDGES;
 
 /// The last of their stages: nothing of it waits, and none has a twin yet.
 const STRAGGLERS: &str = "
-SELECT t.id, t.worker_id, t.started_at, t.permille, t.lane_id, s.first_task, s.tasks
+SELECT t.id, t.worker_id, t.started_at, t.permille, t.lane_id, s.first_task, s.tasks, coalesce(o.name, '')
 FROM task t
+LEFT JOIN owner o ON o.id = t.owner_id
 JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
 WHERE t.leased_at IS NOT NULL AND t.committed_at IS NULL AND t.status = 'IN_PROGRESS' AND s.is_hedged AND t.twin_of IS NULL
   AND NOT EXISTS (SELECT 1 FROM task w WHERE w.twin_of = t.id)
@@ -32,8 +34,6 @@ WHERE t.leased_at IS NOT NULL AND t.committed_at IS NULL AND t.status = 'IN_PROG
       WHERE q.id BETWEEN s.first_task AND s.first_task + s.tasks - 1 AND q.state IN ('NEW', 'READY')
   )
 ORDER BY t.started_at LIMIT 100";
-
-const IDLE: &str = "SELECT id, capabilities FROM worker WHERE status = 'idle' AND last_heartbeat > $1";
 
 const TIMES: &str = "
 SELECT wall_ms FROM task
@@ -59,7 +59,7 @@ SELECT t.id
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN task t ON t.id = r.id AND t.status = 'DONE'";
 
-type Row = (i64, String, Option<i64>, Option<i64>, i64, i64, i64);
+type Row = (i64, String, Option<i64>, Option<i64>, i64, i64, i64, String);
 
 impl Store {
     /// Makes twins for stragglers, no more than there are idle workers for them; which.
@@ -70,9 +70,11 @@ impl Store {
             return Ok(Vec::new());
         }
         let since = read.now() - self.options.heartbeat_interval - self.options.heartbeat_interval;
-        let idle: Vec<(String, String)> = read.query(IDLE).bind(since).all().await?;
-        let mut idle: Vec<(String, Capabilities)> =
-            idle.into_iter().filter_map(|(id, able)| Some((id, able.parse().ok()?))).collect();
+        let mut idle = Vec::new();
+        for bounds in eligibility::idle(&mut read, None, since).await? {
+            let eligibility = bounds.eligibility()?;
+            idle.push((bounds.id, eligibility));
+        }
         let mut worthwhile = Vec::new();
         for row in rows {
             if let Some(helper) = helper_for(&mut read, &row, &idle).await?
@@ -130,15 +132,15 @@ impl Store {
 }
 
 /// An idle worker, not the slow one itself, that could do it.
-async fn helper_for(tx: &mut Tx, row: &Row, idle: &[(String, Capabilities)]) -> Result<Option<usize>> {
+async fn helper_for(tx: &mut Tx, row: &Row, idle: &[(String, Eligibility)]) -> Result<Option<usize>> {
     if idle.is_empty() {
         return Ok(None);
     }
     let lane = lane::asks(tx, row.4).await?;
-    Ok(idle.iter().position(|(id, able)| *id != row.1 && able.satisfy(&lane.asks)))
+    Ok(idle.iter().position(|(id, it)| *id != row.1 && it.serves(&row.7) && it.may_take(&lane.asks)))
 }
 
-async fn is_slow(tx: &mut Tx, &(_, _, started, permille, _, first, tasks): &Row) -> Result<bool> {
+async fn is_slow(tx: &mut Tx, &(_, _, started, permille, _, first, tasks, _): &Row) -> Result<bool> {
     let times: Vec<(i64,)> = tx.query(TIMES).bind(first).bind(first + tasks - 1).all().await?;
     // Of a stage of which nothing is done yet, nobody knows what is slow.
     let (Some((median,)), Some(started)) = (times.get(times.len() / 2), started) else { return Ok(false) };

@@ -7,6 +7,7 @@ use crate::failed;
 use crate::hedge::{self, Fates};
 use crate::job;
 use crate::log::{self, Level, NewLog};
+use crate::lost_worker;
 use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::settle::{Ending, advance, end};
@@ -17,10 +18,12 @@ use rules::job::Outcome;
 use rules::task::{Command, Next, State};
 use rules::{JobId, TaskId};
 
-/// Tasks the orchestrator has to look at again: a backoff that is over, or a final error nobody has judged.
+/// Tasks the orchestrator has to look at again: a backoff that is over, or a final error nobody has judged. Tasks that may
+/// have killed their workers use their last attempt one by one: [`lost_worker::last_chances`].
 const DUE: &str = select_tasks!(
     "FROM task t
 WHERE t.due_at IS NOT NULL AND t.due_at <= $1
+  AND NOT (t.failure IN ('worker_lost', 'lease_expired') AND t.attempts > 0 AND t.attempts = t.max_attempts - 1)
 ORDER BY t.due_at LIMIT $2"
 );
 
@@ -37,7 +40,7 @@ impl Store {
         let mut tx = self.db.look().await?;
         let now = tx.now();
         let rows = tx.query(DUE).bind(now).bind(max).all().await?;
-        let mut due = Due::default();
+        let mut due = Due { retries: lost_worker::last_chances(&mut tx).await?, ..Due::default() };
         for task in task::loaded(rows)? {
             match task.task.state {
                 State::Error { next: Next::RetryAt(_), .. } => due.retries.push(task.id),
@@ -128,7 +131,10 @@ struct Verdict {
 async fn fail(tx: &mut Tx, job: JobId, stages: &[StageRow], verdict: &Verdict) -> Result<()> {
     let before = job::state_of(tx, job).await?;
     stage::save(tx, stages).await?;
-    let error = job::last_error(tx, verdict.task).await?;
+    let error = match lost_worker::account(tx, verdict.task).await? {
+        Some(error) => error,
+        None => job::last_error(tx, verdict.task).await?,
+    };
     let reason = format!("stage {}, task {}: {error}", verdict.stage, verdict.task);
     end(tx, &[Ending { job, before, outcome: Outcome::Failed, reason: Some(reason.clone()) }]).await?;
     failed::tell(tx, job, &reason, verdict.is_exhausted).await

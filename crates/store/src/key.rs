@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::wake::Topic;
 use crate::worker;
 use rules::WorkerId;
+use rules::placement::Grant;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use subtle::ConstantTimeEq;
@@ -39,13 +40,15 @@ const BY_PREFIX: &str = "SELECT worker_id, hash FROM api_key WHERE prefix = $1 A
 const REVOKE: &str = "UPDATE api_key SET revoked_at = $1 WHERE worker_id = $2 AND revoked_at IS NULL";
 
 impl Store {
-    /// Makes a remote worker known and its key, or neither: nobody could use one without the other.
-    pub async fn enroll_worker(&self, hello: &Hello) -> Result<Secret> {
+    /// Makes a remote worker known and its key, or neither: nobody could use one without the other. `grant` is the upper
+    /// bound of what it will be given, whatever its process declares later.
+    pub async fn enroll_worker(&self, hello: &Hello, grant: &Grant) -> Result<Secret> {
         let secret = Secret::new();
+        grant.check().map_err(|bad| Error::Invalid(bad.to_string()))?;
         let metadata = worker::checked(hello)?;
         again(|| async {
             let mut tx = self.db.write(Step::Enroll).await?;
-            worker::register(&mut tx, hello, &metadata).await?;
+            worker::register(&mut tx, hello, &metadata, Some(grant)).await?;
             insert(&mut tx, hello.worker, &secret).await?;
             tx.commit().await
         })

@@ -6,9 +6,9 @@
 //!
 //! | who | files |
 //! | --- | --- |
-//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`], [`event`] and [`running`] (live), [`counts`] and [`census`] |
+//! | a person | [`submit`], [`cancel`], [`rerun`], [`job`], [`detail`] and [`why`] (views), [`video`], [`catalogue`], [`caption`], [`upload`], [`key`], [`setting`], [`log`], [`event`] and [`running`] (live), [`timeline`] and [`storage`] (which database this is), [`counts`] and [`census`] |
 //! | a worker | [`claim`] (with `results`), [`word`] (renew, progress, commit, fail), [`worker`]; together they are a [`wire::Desk`] |
-//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`bury`], [`worker`] (offline), [`outbox`] and [`alert`], [`archive`], [`history`]; and one of several by [`lead`] |
+//! | the orchestrator | [`settle`], [`judge`], [`retry`], [`recover`], [`hedge`], [`lost_worker`], [`worker`] (offline), [`outbox`] and [`alert`], [`archive`], [`history`]; and one of several by [`lead`] |
 //!
 //! Locks are taken in one order, or deadlocks would follow: jobs, then tasks by id, then videos by id. The lock on a
 //! task guards it until it is committed; from then on its job's does.
@@ -20,7 +20,6 @@ pub mod alert;
 pub mod archive;
 mod audit;
 pub mod batch;
-pub mod bury;
 pub mod cancel;
 pub mod caption;
 pub mod catalogue;
@@ -33,6 +32,7 @@ mod desk;
 pub mod detail;
 mod dialect;
 pub mod doctor;
+mod eligibility;
 mod error;
 pub mod event;
 mod failed;
@@ -40,12 +40,15 @@ mod from_row;
 pub mod hedge;
 pub mod history;
 pub mod hold;
+pub mod inventory;
 pub mod job;
 pub mod judge;
 pub mod key;
 mod lane;
 pub mod lead;
 pub mod log;
+pub mod lost_worker;
+mod machine_clock;
 pub mod migrate;
 mod moves;
 mod open;
@@ -57,7 +60,7 @@ mod queue;
 mod readied;
 pub mod recover;
 pub mod rerun;
-mod results;
+pub mod results;
 pub mod retry;
 mod rows;
 pub mod running;
@@ -66,14 +69,18 @@ pub mod session;
 pub mod setting;
 pub mod settle;
 mod stage;
+pub mod storage;
 pub mod submit;
+pub mod suspension;
 mod task;
 mod text;
+pub mod timeline;
 mod transaction;
 pub mod upload;
 pub mod video;
 pub mod wake;
 pub mod why;
+mod witness;
 pub mod word;
 pub mod worker;
 

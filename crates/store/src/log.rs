@@ -97,6 +97,7 @@ struct StepRow<'a> {
     at: i64,
     task_id: i64,
     fence: i64,
+    token: i64,
     #[serde(flatten)]
     step: &'a StepRecord,
 }
@@ -111,11 +112,11 @@ LEFT JOIN task t ON t.id = r.task_id
 LEFT JOIN stage s ON s.job_id = r.job_id AND s.position = t.stage";
 
 const INSERT_STEPS: &str = "
-INSERT INTO execution_step (at, task_id, fence, kind, command, exit_code, signal, stdout_tail, stderr_tail, duration_ms,
-                            is_success, error)
-SELECT r.at, r.task_id, r.fence, r.kind, r.command, r.exit_code, r.signal, r.stdout_tail, r.stderr_tail, r.duration_ms,
+INSERT INTO execution_step (at, task_id, fence, token, kind, command, exit_code, signal, stdout_tail, stderr_tail,
+                            duration_ms, is_success, error)
+SELECT r.at, r.task_id, r.fence, r.token, r.kind, r.command, r.exit_code, r.signal, r.stdout_tail, r.stderr_tail, r.duration_ms,
        r.is_success, r.error
-FROM json_to_recordset($1::json) AS r(at BIGINT, task_id BIGINT, fence BIGINT, kind TEXT, command TEXT,
+FROM json_to_recordset($1::json) AS r(at BIGINT, task_id BIGINT, fence BIGINT, token BIGINT, kind TEXT, command TEXT,
      exit_code BIGINT, signal BIGINT, stdout_tail TEXT, stderr_tail TEXT, duration_ms BIGINT, is_success BOOLEAN,
      error TEXT)";
 
@@ -142,7 +143,8 @@ pub(crate) async fn insert(tx: &mut Tx, logs: &[NewLog]) -> Result<()> {
 pub(crate) async fn insert_steps(tx: &mut Tx, steps: &[(Proof, &StepRecord)]) -> Result<()> {
     let at = tx.now().0;
     let row = |&(proof, step): &(Proof, &_)| {
-        serde_json::to_value(StepRow { at, task_id: proof.task.0, fence: proof.fence.0, step })
+        let (task_id, fence, token) = (proof.task.0, proof.fence.0, proof.token.0);
+        serde_json::to_value(StepRow { at, task_id, fence, token, step })
     };
     let rows = steps.iter().map(row).collect::<Result<Vec<_>, _>>()?;
     if !rows.is_empty() {

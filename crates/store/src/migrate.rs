@@ -37,6 +37,11 @@ migrations![
     "0008_log_order" fits 6,
     "0009_audit_runs",
     "0010_one_row",
+    "0011_step_token" fits 10,
+    "0012_timeline" fits 10,
+    "0013_refusal" fits 10,
+    "0017_worker_bounds" fits 10,
+    "0020_session_secret" fits 10,
 ];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;

@@ -9,7 +9,7 @@ use crate::task::{Loaded, NewTask};
 use rules::execution::Status;
 use rules::task::{self, Change, Command, Event, Refusal, State, Task};
 use rules::{JobId, Millis, Priority, TaskId, WorkerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::Usage;
 
 /// The moves of one transaction, decided and not yet saved.
@@ -17,7 +17,12 @@ pub(crate) struct Moves {
     now: Millis,
     made: Vec<Move>,
     added: BTreeMap<TaskId, NewTask>,
+    /// Of those that were saved already.
+    readied: Readied,
 }
+
+/// Moves that wait in memory until all are saved.
+const MOST: usize = 20_000;
 
 struct Move {
     id: TaskId,
@@ -40,7 +45,7 @@ pub(crate) struct Words {
 
 impl Moves {
     pub fn new(now: Millis) -> Self {
-        Moves { now, made: Vec::new(), added: BTreeMap::new() }
+        Moves { now, made: Vec::new(), added: BTreeMap::new(), readied: Readied::default() }
     }
 
     /// Adds tasks. They are inserted when all is saved, as the moves made until then leave them: most are READY at once.
@@ -91,10 +96,26 @@ impl Moves {
 
     /// The tasks that became READY.
     pub fn readied(&self) -> Readied {
-        let mut readied = Readied::default();
+        let mut readied = self.readied;
         let ready = self.made.iter().filter(|made| made.event.to == task::Name::Ready);
         ready.for_each(|made| readied.add(made.priority, 1));
         readied
+    }
+
+    /// Saves what has been made if it is much, so that memory does not grow with it: as often as one likes before
+    /// [`Moves::save`], while each task makes all its moves between two of these.
+    pub async fn save_some(&mut self, tx: &mut Tx) -> Result<()> {
+        if self.made.len() < MOST {
+            return Ok(());
+        }
+        let moved: BTreeSet<TaskId> = self.made.iter().map(|made| made.id).collect();
+        let added = moved.into_iter().filter_map(|id| Some((id, self.added.remove(&id)?))).collect();
+        let others = std::mem::replace(&mut self.added, added);
+        self.save(tx).await?;
+        self.readied = self.readied();
+        self.made.clear();
+        self.added = others;
+        Ok(())
     }
 
     pub async fn save(&self, tx: &mut Tx) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::db::{Clock, Db, Pool};
 use crate::error::{Error, Result};
+use crate::machine_clock::MachineClock;
 use crate::wake::Wake;
 use crate::{Store, migrate};
 use rules::Millis;
@@ -32,6 +33,10 @@ pub struct Options {
     pub is_durable: bool,
     /// How many tasks of one user may run at a time. Default: any number.
     pub max_running_per_user: Option<u32>,
+    /// A remote worker is suspended at so many rejected reports within `rejection_window`; 0: never. Default 5.
+    pub suspend_after: u32,
+    /// Default 1 h.
+    pub rejection_window: Millis,
     pub clock: Clock,
 }
 
@@ -45,6 +50,8 @@ impl Default for Options {
             is_pooled: false,
             is_durable: true,
             max_running_per_user: None,
+            suspend_after: 5,
+            rejection_window: Millis::from_secs(3600),
             clock: Clock::Database,
         }
     }
@@ -114,7 +121,12 @@ async fn connect(location: &Location, options: &Options) -> Result<Db> {
         Location::Postgres(connect) => postgres(connect, options).await?,
         Location::Sqlite(path) => sqlite(path, options).await?,
     };
-    Ok(Db { pool, clock: options.clock.clone(), keeps_statements: !options.is_pooled })
+    Ok(Db {
+        pool,
+        clock: options.clock.clone(),
+        machine: MachineClock::default(),
+        keeps_statements: !options.is_pooled,
+    })
 }
 
 async fn postgres(connect: &PgConnectOptions, options: &Options) -> Result<Pool> {

@@ -38,9 +38,13 @@ struct Row {
     at: i64,
 }
 
+/// Numbers are given again after a restored backup, and a receiver would take what is new for what it had. So the timeline
+/// is part of a key: `1f2e3d4c/append/42-7`, `video_ready_5_1_1f2e3d4c`.
 const INSERT: &str = "
 INSERT INTO outbox (key, topic, job_id, payload, created_at, available_at)
-SELECT r.key, r.topic, r.job_id, r.payload, r.at, r.at
+SELECT CASE r.topic WHEN 'alert' THEN r.key || '_' || (SELECT name FROM timeline ORDER BY number DESC LIMIT 1)
+                    ELSE (SELECT name FROM timeline ORDER BY number DESC LIMIT 1) || '/' || r.key END,
+       r.topic, r.job_id, r.payload, r.at, r.at
 FROM json_to_recordset($1::json) AS r(key TEXT, topic TEXT, job_id BIGINT, payload TEXT, at BIGINT)
 WHERE TRUE
 ON CONFLICT (key) DO NOTHING";

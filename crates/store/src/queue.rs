@@ -7,12 +7,16 @@ use crate::task::ReadyRow;
 use rules::WorkerId;
 use std::collections::{BTreeSet, HashMap};
 
-/// A twin is not for the worker whose slowness it is to make up for.
+/// A twin is not for the worker whose slowness it is to make up for; nor is a task for the worker whose execution of it was
+/// the last to fail, where another can do it.
 macro_rules! is_for_worker {
     () => {
         "(twin_of IS NULL OR NOT EXISTS (
     SELECT 1 FROM task o
-    WHERE o.id = task.twin_of AND o.state = 'RUNNING' AND o.worker_id = $5))"
+    WHERE o.id = task.twin_of AND o.state = 'RUNNING' AND o.worker_id = $5))
+  AND ($6 = FALSE OR fence = 0 OR NOT EXISTS (
+    SELECT 1 FROM execution_aborted e
+    WHERE e.task_id = task.id AND e.fence = task.fence AND e.worker_id = $5))"
     };
 }
 
@@ -167,12 +171,12 @@ fn fairly(
 
 async fn lock(tx: &mut Tx, worker: WorkerId, queue: Queue, max: i64) -> Result<Vec<ReadyRow>> {
     let first = tx.query(FIRST).bind(queue.lane).bind(queue.owner).bind(queue.ready_before);
-    first.bind(max).bind(worker).many().await
+    first.bind(max).bind(worker).bind(queue.leaves_failed).many().await
 }
 
 async fn peek(tx: &mut Tx, worker: WorkerId, queue: Queue, max: i64) -> Result<Vec<(i64, i64, i64)>> {
     let first = tx.query(PEEK).bind(queue.lane).bind(queue.owner).bind(queue.ready_before);
-    first.bind(max).bind(worker).all().await
+    first.bind(max).bind(worker).bind(queue.leaves_failed).all().await
 }
 
 #[cfg(test)]

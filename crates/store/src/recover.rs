@@ -9,6 +9,7 @@ use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::task::{self, Busy};
 use crate::wake::Topic;
+use crate::witness;
 use rules::task::{Command, Name, State};
 use rules::{ExecutionId, Millis, TaskId, failure};
 use serde_json::json;
@@ -33,13 +34,13 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    fn alert(&self, fence: i64) -> Alert {
-        let Recovered { task, worker, now, .. } = self;
+    pub(crate) fn alert(&self) -> Alert {
+        let Recovered { task, execution, worker, now } = self;
         Alert {
             kind: Kind::StaleJobRecovered,
-            key: format!("{task}_{fence}"),
+            key: format!("{task}_{}_{}", execution.fence, execution.token),
             job: Some(task.job()),
-            data: json!({ "job": task.job(), "task": task, "attempt": fence, "worker": worker, "state": now.as_str() }),
+            data: json!({ "job": task.job(), "task": task, "attempt": execution.fence, "execution": execution, "worker": worker, "state": now.as_str() }),
         }
     }
 }
@@ -85,22 +86,24 @@ impl Store {
         for mut task in task::lock(&mut tx, found.iter().copied(), Busy::Skip).await? {
             let State::Running { lease, .. } = task.task.state.clone() else { continue };
             let late = tx.now() - lease.expires_at;
+            let id = ExecutionId { task: task.id, fence: task.task.fence, token: lease.token };
             let note = format!(
-                "execution {}.{} of worker {} was given up: its lease had expired {} ms ago",
-                task.id, task.task.fence.0, lease.worker, late.0
+                "execution {id} of worker {} was given up: its lease had expired {} ms ago",
+                lease.worker, late.0
             );
             let words = Words { note: Some(note.clone()), ..Words::default() };
             if moves.make(&mut task, &Command::Recover, words).is_ok() {
                 logs.push(NewLog::of_task(task.id, Level::Warn, note));
                 let now = task.task.state.name();
-                let id = ExecutionId { task: task.id, fence: task.task.fence };
                 let lost = Recovered { task: task.id, execution: id, worker: lease.worker.to_string(), now };
-                alerts.push(lost.alert(id.fence.0));
+                alerts.push(lost.alert());
                 recovered.push(lost);
             }
         }
         moves.save(&mut tx).await?;
         log::insert(&mut tx, &logs).await?;
+        let (silent, now) = (recovered.iter().filter_map(|it| it.worker.parse().ok()), tx.now());
+        witness::have_failed(&mut tx, silent, now).await?;
         alert::raise(&mut tx, alerts).await?;
         tx.commit().await?;
         Ok((recovered, moves.readied()))

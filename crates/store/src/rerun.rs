@@ -3,16 +3,18 @@
 use crate::Store;
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, again};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hedge::{self, Rivals};
 use crate::job;
+use crate::log::{Level, NewLog};
 use crate::moves::{Moves, Words};
 use crate::readied::Readied;
 use crate::settle::advance;
 use crate::stage::{self, StageRow};
+use crate::submit::NewJob;
 use crate::task::{self, select_tasks};
 use rules::task::Command;
-use rules::{JobId, TaskId};
+use rules::{JobId, TaskId, VideoId};
 
 const FAILED: &str = select_tasks!(
     "FROM task t
@@ -30,7 +32,46 @@ ORDER BY newer.id DESC LIMIT 1";
 const REOPEN: &str = "
 UPDATE job SET outcome = NULL, ended_at = NULL, error = NULL, version = version + 1, updated_at = $1 WHERE id = $2";
 
+const SPEC: &str = "SELECT spec, video_id FROM job WHERE id = $1";
+
 impl Store {
+    /// Submits a failed job once more, as another job: what it has committed stays committed, and cannot be read any more.
+    /// The reasons stand in the logs of both.
+    pub async fn make_again(&self, id: JobId, lost: &[String]) -> Result<JobId> {
+        let mut tx = self.db.read().await?;
+        let before = job::state_of(&mut tx, id).await?;
+        rules::job::decide(before, rules::job::Command::Retry)?;
+        if let Some((newer,)) = tx.query(NEWER).bind(id).optional().await? {
+            return Err(rules::job::Refusal::Outdated(JobId(newer)).into());
+        }
+        let found: Option<(String, Option<i64>)> = tx.query(SPEC).bind(id).optional().await?;
+        drop(tx);
+        let (spec, video) = found.ok_or(Error::NotFound("job"))?;
+        let new = NewJob {
+            spec: serde_json::from_str(&spec)?,
+            video: video.map(VideoId),
+            // Asked twice, it is made again once, as long as nothing else has failed since.
+            idempotency_key: Some(format!("make-again/{id}")),
+        };
+        let again = self.submit(&new).await?.id();
+        let shown = lost.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let more = lost.len().saturating_sub(20);
+        let log = |job, message| NewLog {
+            job,
+            task: None,
+            level: Level::Warn,
+            stage: None,
+            message,
+            metadata: None,
+        };
+        self.log(&[
+            log(id, format!("job {again} makes this one again, because committed files are gone: {shown} ({more} more)")),
+            log(again, format!("this job makes job {id} again, because files that it had committed are gone")),
+        ])
+        .await?;
+        Ok(again)
+    }
+
     /// Opens a failed job again.
     pub async fn retry_job(&self, id: JobId, version: Option<i64>) -> Result<()> {
         let readied = again(|| self.retry_job_once(id, version)).await?;

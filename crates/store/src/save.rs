@@ -24,11 +24,14 @@ pub(crate) async fn insert(
     now: Millis,
 ) -> Result<()> {
     let moved = |id| moved.binary_search_by_key(&id, |one| one.id).ok().map(|at| &moved[at]);
-    let rows: Vec<Added> = added.iter().map(|(&id, new)| Added::new(new, moved(id))).collect();
-    for batch in rows.chunks(5000) {
-        tx.query(INSERT).rows(batch).bind(now).execute().await?;
+    let mut rows = added.iter().map(|(&id, new)| Added::new(new, moved(id)));
+    loop {
+        let batch: Vec<Added> = rows.by_ref().take(5000).collect();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        tx.query(INSERT).rows(&batch).bind(now).execute().await?;
     }
-    Ok(())
 }
 
 /// Saves tasks that were there before.

@@ -101,7 +101,10 @@ ORDER BY id";
 pub(crate) async fn settle_job(tx: &mut Tx, job: JobRow) -> Result<()> {
     let id = JobId(job.id);
     let (first, last) = TaskId::range(id);
-    let _left: Vec<TaskRow> = tx.query(LEFT).bind(first).bind(last).all().await?;
+    let mut from = Some(first);
+    while let Some(first) = from {
+        from = left(tx, first).await?.1;
+    }
     let found: Vec<(i64,)> = tx.query(COMMITTED_OF_JOB).bind(first).bind(last).all().await?;
     if !found.is_empty() {
         let ids = found.into_iter().map(|(id,)| TaskId(id));
@@ -196,8 +199,11 @@ async fn release_next(tx: &mut Tx, jobs: &mut Stages, moves: &mut Moves) -> Resu
             tasks.extend(stages[position].task_ids());
         }
     }
-    for mut task in stage::new_tasks(tx, moves, tasks).await? {
-        moves.make(&mut task, &Command::Advance, Words::default())?;
+    for page in tasks.chunks(PAGE as usize) {
+        for mut task in stage::new_tasks(tx, moves, page.to_vec()).await? {
+            moves.make(&mut task, &Command::Advance, Words::default())?;
+        }
+        moves.save_some(tx).await?;
     }
     Ok(released)
 }
@@ -236,19 +242,37 @@ impl Ending {
     }
 }
 
+/// A page of what is left of a job, locked in order. A job may have a million tasks, and memory is not to grow with them.
 const LEFT: &str = select_tasks!(
     "FROM task t
 WHERE t.id BETWEEN $1 AND $2 AND (t.state IN ('READY', 'RUNNING') OR t.due_at IS NOT NULL)
-ORDER BY t.id
+ORDER BY t.id LIMIT $3
 FOR UPDATE"
 );
 
+/// Tasks of one page.
+const PAGE: i64 = 20_000;
+
+/// What is left of a job from a task on, and where the next page begins.
+async fn left(tx: &mut Tx, from: TaskId) -> Result<(Vec<Loaded>, Option<TaskId>)> {
+    let (_, last) = TaskId::range(from.job());
+    let rows: Vec<TaskRow> = tx.query(LEFT).bind(from).bind(last).bind(PAGE).all().await?;
+    let tasks = task::loaded(rows)?;
+    let is_full = tasks.len() as i64 == PAGE;
+    let next = tasks.last().filter(|task| is_full && task.id != last).map(|task| TaskId(task.id.0 + 1));
+    Ok((tasks, next))
+}
+
 async fn withdraw(tx: &mut Tx, job: JobId) -> Result<()> {
-    let mut moves = Moves::new(tx.now());
-    let (first, last) = TaskId::range(job);
-    let rows = tx.query(LEFT).bind(first).bind(last).all().await?;
-    for mut task in task::loaded(rows)? {
-        moves.make(&mut task, &Command::Withdraw, Words::default())?;
+    let mut from = Some(TaskId::range(job).0);
+    while let Some(first) = from {
+        let (tasks, next) = left(tx, first).await?;
+        let mut moves = Moves::new(tx.now());
+        for mut task in tasks {
+            moves.make(&mut task, &Command::Withdraw, Words::default())?;
+        }
+        moves.save(tx).await?;
+        from = next;
     }
-    moves.save(tx).await
+    Ok(())
 }

@@ -143,6 +143,12 @@ fn message(task: TaskId, effect: &Effect) -> Message {
             job: Some(task.job()),
             payload: json!({ "path": path, "line": task }),
         },
+        Effect::AppendIn { folder, name } => Message {
+            key: format!("append/{task}"),
+            topic: "append",
+            job: Some(task.job()),
+            payload: json!({ "folder": folder, "name": name, "line": task }),
+        },
     }
 }
 

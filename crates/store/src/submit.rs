@@ -12,7 +12,7 @@ use crate::video::{self, Locked, NewVideo};
 use crate::wake::Topic;
 use crate::{lane, moves::Moves, owner, stage};
 use rules::placement::Lane;
-use rules::spec::{self, Spec, Stage};
+use rules::spec::{self, Spec};
 use rules::video::{Command, Video};
 use rules::{JobId, TaskId, VideoId};
 use serde::Serialize;
@@ -258,8 +258,11 @@ async fn existing(tx: &mut Tx, job: &Checked<'_>, by_key: &'static str) -> Resul
 
 /// Finds or makes the lanes of all stages, in order: two submitters of new lanes never wait for each other.
 async fn lanes_of(tx: &mut Tx, jobs: &[Checked<'_>]) -> Result<BTreeMap<Lane, i64>> {
-    let stages = jobs.iter().flat_map(|job| &job.new.spec.stages);
-    let wanted = stages.map(Stage::lane).collect::<Result<BTreeSet<Lane>, _>>()?;
+    let lanes_of = |job: &Checked<'_>| {
+        let spec = &job.new.spec;
+        spec.stages.iter().map(|stage| stage.lane(spec.pool.as_ref())).collect::<Vec<_>>()
+    };
+    let wanted = jobs.iter().flat_map(lanes_of).collect::<Result<BTreeSet<Lane>, _>>()?;
     let mut lanes = BTreeMap::new();
     for lane in wanted {
         let id = lane::find_or_make(tx, &lane).await?;
@@ -298,7 +301,7 @@ impl<'a> Added<'a> {
         let mut next = TaskId::new(id, 0).0;
         for (position, (written, resolved)) in spec.stages.iter().zip(&job.stages).enumerate() {
             let (kind, payload) = written.work()?;
-            let lane_id = lanes[&written.lane()?];
+            let lane_id = lanes[&written.lane(spec.pool.as_ref())?];
             let known = written.known_tasks();
             let tasks = i64::from(known.unwrap_or(0));
             self.stages.push(StageInsert {

@@ -6,7 +6,7 @@ use crate::from_row::row;
 use rules::execution::Status;
 use rules::lease::{Lease, Terms};
 use rules::task::{Name, Next, State, Task};
-use rules::{Fence, Millis, TaskId, Token};
+use rules::{Fence, Millis, TaskId, Token, WorkerId};
 use serde::Deserialize;
 
 /// A SELECT of all that a [`TaskRow`] has.
@@ -97,6 +97,8 @@ pub(crate) struct Loaded {
     pub stage: i64,
     pub segment: i64,
     pub priority: i64,
+    /// The worker whose execution counts, if one does.
+    pub holder: Option<WorkerId>,
     pub task: Task,
 }
 
@@ -175,6 +177,7 @@ impl NewTask {
             stage: self.stage,
             segment: self.segment,
             priority: self.priority,
+            holder: None,
             task: task(State::New, 0, 0, self.max_attempts),
         }
     }
@@ -197,6 +200,7 @@ impl TryFrom<TaskRow> for Loaded {
             stage: row.stage,
             segment: row.segment,
             priority: row.priority,
+            holder: row.worker_id.as_deref().and_then(|id| id.parse().ok()),
             task,
         })
     }
@@ -210,6 +214,7 @@ impl ReadyRow {
             stage: self.stage,
             segment: self.segment,
             priority: self.priority,
+            holder: None,
             task: task(state, self.fence, self.attempts, self.max_attempts),
         }
     }
@@ -224,6 +229,7 @@ impl CommittedRow {
             segment: self.segment,
             // It is of no use to one that is done.
             priority: 0,
+            holder: None,
             task: task(state, self.fence, self.attempts, self.max_attempts),
         };
         (loaded, self.result)

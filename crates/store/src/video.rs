@@ -26,6 +26,8 @@ pub struct NewVideo {
     pub settings: Option<String>,
     /// It may be watched while it is being made.
     pub is_early_playback: bool,
+    /// The pool whose remote workers make it.
+    pub pool: Option<String>,
 }
 
 /// A video as people see it.
@@ -41,8 +43,8 @@ pub struct View {
 
 const INSERT: &str = "
 INSERT INTO video (slug, title, user_id, source, source_hash, source_bytes, settings, is_early_playback, created_at,
-                   updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
+                   updated_at, pool)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)
 ON CONFLICT (slug) DO NOTHING
 RETURNING id";
 
@@ -229,6 +231,7 @@ pub(crate) async fn insert(tx: &mut Tx, new: &NewVideo) -> Result<VideoId> {
         .bind(new.settings.clone())
         .bind(new.is_early_playback)
         .bind(now)
+        .bind(new.pool.clone())
         .optional()
         .await?;
     let (id,) = made.ok_or_else(|| Error::Taken(new.slug.clone()))?;

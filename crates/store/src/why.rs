@@ -2,10 +2,12 @@
 
 use crate::Store;
 use crate::db::Tx;
+use crate::eligibility::{self, BoundsRow};
 use crate::error::Result;
 use crate::from_row::row;
-use crate::{lane, queue};
+use crate::{lane, lost_worker, queue};
 use rules::job::State;
+use rules::placement::Capabilities;
 use rules::{JobId, Millis, TaskId, failure};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +52,14 @@ FROM task t LEFT JOIN execution_aborted e ON e.task_id = t.id AND e.fence = t.fe
 WHERE t.id BETWEEN $1 AND $2 AND t.due_at IS NOT NULL
 ORDER BY t.due_at LIMIT $3";
 
+const DOUBTED: &str = "
+SELECT t.id, e.worker_id, w.name, e.error
+FROM task t
+JOIN execution_aborted e ON e.task_id = t.id AND e.failure = 'unconfirmed'
+LEFT JOIN worker w ON w.id = e.worker_id
+WHERE t.id BETWEEN $1 AND $2 AND t.state IN ('READY', 'RUNNING')
+ORDER BY t.id, e.fence LIMIT $3";
+
 const STAGES: &str = "
 SELECT position, name, needs, expands, is_expanded, is_released, tasks, open FROM stage
 WHERE job_id = $1 ORDER BY position";
@@ -88,6 +98,7 @@ impl Store {
                 running(&mut tx, id, &mut reasons).await?;
                 retrying(&mut tx, id, &mut reasons).await?;
                 self.ready(&mut tx, id, &mut reasons).await?;
+                doubted(&mut tx, id, &mut reasons).await?;
                 unsettled(&mut tx, id, &mut reasons).await?;
                 waiting(&mut tx, id, &mut reasons).await?;
             }
@@ -102,8 +113,8 @@ impl Store {
             tx.query(READY).bind(first).bind(last).bind(id).all().await?;
         for (lane_id, owner, stage, count, since, priority) in rows {
             let asks = lane::asks(tx, lane_id).await?;
-            let live = lane::capable(tx, now - self.options.offline_after).await?;
-            let able = live.iter().any(|capabilities| capabilities.satisfy(&asks.asks));
+            let live = eligibility::live(tx, now - self.options.offline_after).await?;
+            let fleet = Fleet::of(&live, &asks.asks, &owner_name(tx, owner).await?)?;
             let (ahead,): (i64,) =
                 tx.query(AHEAD).bind(lane_id).bind(owner).bind(priority).bind(since).one().await?;
             let limit = self.options.max_running_per_user.map(i64::from);
@@ -124,10 +135,13 @@ impl Store {
                 format!(
                     "{tasks} READY for {waits}, and no worker is running: start one with `vodmill worker`."
                 )
-            } else if !able {
+            } else if fleet.takers.is_empty() {
+                format!("{tasks} READY for {waits}, and {}.", fleet.lack(&asks.asks))
+            } else if let Some(refusals) = fleet.refusals() {
+                let few: Vec<_> = refusals.iter().take(FEW as usize).map(String::as_str).collect();
                 format!(
-                    "{tasks} READY for {waits}, and none of the workers can do it: it asks for `{}`.",
-                    asks.asks
+                    "{tasks} READY for {waits}, and every worker that could do it takes nothing new for now: {}.",
+                    few.join("; ")
                 )
             } else if let Some(limit) = limit.filter(|_| is_at_limit) {
                 format!("{tasks} READY for {waits}; its user has {limit} running, as many as may.")
@@ -137,6 +151,52 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// What the workers that are there mean for one queue.
+struct Fleet {
+    /// For each worker that may do the work, why it takes nothing new for now, if it says so.
+    takers: Vec<Option<String>>,
+    /// Workers that could do the work, and are bound to other users or to another pool.
+    restricted: Vec<String>,
+}
+
+impl Fleet {
+    fn of(live: &[BoundsRow], asks: &Capabilities, user: &str) -> Result<Self> {
+        let mut fleet = Fleet { takers: Vec::new(), restricted: Vec::new() };
+        for row in live {
+            let it = row.eligibility()?;
+            if it.serves(user) && it.may_take(asks) {
+                fleet.takers.push(row.refusal.as_ref().map(|refusal| format!("{}: {refusal}", row.name)));
+            } else if it.is_able(asks) {
+                let bound = it.restriction().unwrap_or_else(|| "no pool".into());
+                fleet.restricted.push(format!("{} ({bound})", row.name));
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// Why every worker that may do the work takes nothing new. None: at least one takes work.
+    fn refusals(&self) -> Option<Vec<String>> {
+        self.takers.iter().cloned().collect()
+    }
+
+    fn lack(&self, asks: &Capabilities) -> String {
+        match self.restricted.as_slice() {
+            [] => format!("none of the workers can do it: it asks for `{asks}`"),
+            all => {
+                let few: Vec<&str> = all.iter().take(FEW as usize).map(String::as_str).collect();
+                format!(
+                    "the workers that could do it are restricted to other pools or users: {}; it asks for `{asks}`",
+                    few.join(", ")
+                )
+            }
+        }
+    }
+}
+
+async fn owner_name(tx: &mut Tx, owner: i64) -> Result<String> {
+    Ok(lane::owners(tx, [owner].into_iter()).await?.remove(&owner).unwrap_or_default())
 }
 
 async fn running(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
@@ -165,7 +225,18 @@ async fn retrying(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<(
     let (first, last) = TaskId::range(id);
     let now = tx.now();
     let rows: Vec<Row> = tx.query(RETRYING).bind(first).bind(last).bind(FEW).all().await?;
+    let on_trial = lost_worker::on_trial(tx).await?;
     for (task, due_at, attempts, max_attempts, failure, error) in rows {
+        let is_due = due_at <= now.0 && attempts + 1 == max_attempts;
+        let is_suspect = failure::Kind::read(failure.as_deref().unwrap_or_default()).is_of_the_worker();
+        if let Some(other) = on_trial.first().filter(|_| is_due && is_suspect) {
+            let task = TaskId(task);
+            reasons.push(format!(
+                "Task {task} failed {attempts} of {max_attempts} times and may have killed its workers. It waits for its \
+                 last attempt until task {other} has ended its own, so that neither can spoil the other's."
+            ));
+            continue;
+        }
         let (task, again) = (TaskId(task), span(Millis(due_at) - now));
         let error = error.unwrap_or_else(|| "no reason was recorded".into());
         reasons.push(if failure.as_deref() == Some(failure::Kind::StorageAway.as_str()) {
@@ -178,6 +249,22 @@ async fn retrying(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<(
                 "Task {task} failed {attempts} of {max_attempts} times and is looked at again in {again}: {error}."
             )
         });
+    }
+    Ok(())
+}
+
+/// What a remote worker calls hopeless, and nobody has confirmed.
+async fn doubted(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
+    type Row = (i64, String, Option<String>, Option<String>);
+    let (first, last) = TaskId::range(id);
+    let rows: Vec<Row> = tx.query(DOUBTED).bind(first).bind(last).bind(FEW).all().await?;
+    for (task, worker, name, error) in rows {
+        let (task, worker) = (TaskId(task), name.unwrap_or(worker));
+        let error = error.unwrap_or_else(|| "no reason was given".into());
+        reasons.push(format!(
+            "Worker {worker} reports a permanent failure of task {task}: {error}. The job fails only if another worker or \
+             the server confirms it, or if {worker} is the only one that can do it and reports it again."
+        ));
     }
     Ok(())
 }

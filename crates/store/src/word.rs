@@ -8,12 +8,14 @@ use crate::log::{self, Level, NewLog};
 use crate::moves::{Moves, Words};
 use crate::publish::{self, Shelf};
 use crate::stage::{self, Special};
+use crate::suspension::Rejection;
 use crate::task::{self, Busy, Loaded};
 use crate::wake::Topic;
+use crate::witness::{self, Witnesses};
 use crate::{hedge, outbox, plan, settle, video};
 use rules::backoff::{Backoff, Jitter};
-use rules::task::{Command, Refusal};
-use rules::{JobId, TaskId, failure};
+use rules::task::{Command, Refusal, State};
+use rules::{JobId, TaskId, WorkerId, failure};
 use std::collections::HashMap;
 use telemetry::metrics::{EXECUTIONS_ENDED, WORDS_REFUSED};
 use wire::{Answer, Commit, Failure, Progress, Proof, Renewal};
@@ -72,7 +74,8 @@ impl Store {
     /// Makes results real: compare-and-set on the lease, at most once for each task, with their effects in the
     /// same transaction.
     pub async fn commit(&self, commits: &[Commit]) -> Result<Vec<Answer>> {
-        let Committed { answers, unsettled, has_effects } = again(|| self.commit_once(commits)).await?;
+        let Committed { answers, unsettled, has_effects, refuted } =
+            again(|| self.commit_once(commits)).await?;
         count_refused("commit", &answers);
         let accepted = answers.iter().filter(|answer| **answer == Answer::Accepted).count();
         EXECUTIONS_ENDED.add(["committed"], accepted as f64);
@@ -83,6 +86,9 @@ impl Store {
         if answers.contains(&Answer::Refused(Refusal::BadResult)) {
             self.wake.up(Topic::Judge);
         }
+        for (task, worker) in refuted {
+            self.refute(task, worker).await;
+        }
         Ok(answers)
     }
 
@@ -92,12 +98,21 @@ impl Store {
         let mut moves = Moves::new(tx.now());
         let special = stage::special(&mut tx, tasks.keys().map(|id| id.job())).await?;
         let shelf = Shelf::of(&mut tx, commits).await?;
+        let is_checked = |commit: &&Commit| {
+            let task = tasks.get(&commit.proof.task);
+            let is_plan =
+                task.and_then(|task| special.get(&(task.id.job(), task.stage))).is_some_and(|it| it.is_plan);
+            is_plan || commit.publication.is_some()
+        };
+        let checked = commits.iter().filter(is_checked).map(reporter).collect::<Vec<_>>();
+        let witnesses = Witnesses::of(&mut tx, &checked).await?;
         let mut answers = Vec::with_capacity(commits.len());
         let mut accepted = Vec::new();
         for commit in commits {
             let answer = answer(&mut tasks, commit.proof, |task| {
                 let is_plan = special.get(&(task.id.job(), task.stage)).is_some_and(|stage| stage.is_plan);
-                commit_one(&mut moves, task, commit, is_plan, &shelf)
+                let witness = witnesses.witness(commit.proof.worker, task.id);
+                commit_one(&mut moves, task, commit, is_plan, &shelf, witness)
             });
             if answer == Answer::Accepted {
                 accepted.push(commit);
@@ -111,8 +126,17 @@ impl Store {
         }
         moves.save(&mut tx).await?;
         let has_effects = publish(&mut tx, &accepted, &tasks, &special).await?;
+        let refuted = refuted(&mut tx, &accepted).await?;
         tx.commit().await?;
-        Ok(Committed { answers, unsettled, has_effects })
+        Ok(Committed { answers, unsettled, has_effects, refuted })
+    }
+
+    /// Counts a permanent failure that another worker did not have. What was committed stays, whatever becomes of this.
+    async fn refute(&self, task: TaskId, worker: WorkerId) {
+        let detail = format!("task {task} was done by another worker");
+        if let Err(error) = self.reject_report(worker, Rejection::RefutedFailure, &detail).await {
+            tracing::warn!(worker.id = %worker, task.id = %task, "cannot count a refuted failure of {worker}: {error}");
+        }
     }
 
     /// Ends executions that did not succeed.
@@ -127,35 +151,48 @@ impl Store {
         let mut tx = self.db.write(Step::Fail).await?;
         let mut tasks = lock(&mut tx, failures.iter().map(|failure| failure.proof)).await?;
         let policies = retry_policies(&mut tx, tasks.keys().map(|id| id.job())).await?;
+        let permanent = failures.iter().filter(|failure| failure.kind == failure::Kind::Permanent);
+        let permanent =
+            permanent.map(|failure| (failure.proof.worker, failure.proof.task)).collect::<Vec<_>>();
+        let witnesses = Witnesses::of(&mut tx, &permanent).await?;
         let mut moves = Moves::new(tx.now());
+        let mut failed_workers = Vec::new();
         let mut answers = Vec::with_capacity(failures.len());
         let (mut steps, mut logs) = (Vec::new(), Vec::new());
         let mut ended = Vec::new();
         for failure in failures {
             let spared = tasks.get(&failure.proof.task).map_or(0, Loaded::spared);
-            let kind = failure.kind.after(spared);
+            let witness = witnesses.witness(failure.proof.worker, failure.proof.task);
+            let kind = failure.kind.after(spared, witness);
             let fail = Command::Fail {
                 token: failure.proof.token,
                 kind: failure.kind,
                 spared,
+                witness,
                 backoff: policies.get(&failure.proof.task.job()).copied().unwrap_or_default(),
                 jitter: Jitter(rand::random_range(0..=1000)),
             };
             let note: String = failure.message.chars().take(MAX_MESSAGE).collect();
-            let said =
-                format!("execution {}.{} failed ({kind}): {note}", failure.proof.task, failure.proof.fence);
+            let mut said = format!("execution {} failed ({kind}): {note}", failure.proof.execution());
+            if kind == failure::Kind::Unconfirmed {
+                said.push_str("; a remote worker calls this permanent, and another worker or the server has to confirm it");
+            }
             let words = Words { note: Some(note), usage: Some(failure.usage), ..Words::default() };
             let answer = answer(&mut tasks, failure.proof, |task| moves.make(task, &fail, words));
+            let answer = failed(answer);
             if answer == Answer::Accepted {
                 steps.extend(failure.steps.iter().map(|step| (failure.proof, step)));
                 logs.push(NewLog::of_task(failure.proof.task, Level::Warn, said));
                 ended.push(kind);
+                failed_workers.push(failure.proof.worker);
             }
             answers.push(answer);
         }
         moves.save(&mut tx).await?;
         log::insert_steps(&mut tx, &steps).await?;
         log::insert(&mut tx, &logs).await?;
+        let now = tx.now();
+        witness::have_failed(&mut tx, failed_workers.into_iter(), now).await?;
         tx.once_committed(move || ended.iter().for_each(|kind| EXECUTIONS_ENDED.count([kind.as_str()])));
         tx.commit().await?;
         Ok(answers)
@@ -173,6 +210,22 @@ struct Committed {
     unsettled: usize,
     /// The outside is to be told.
     has_effects: bool,
+    /// Workers that called a task hopeless which another has done now.
+    refuted: Vec<(TaskId, WorkerId)>,
+}
+
+fn reporter(commit: &Commit) -> (WorkerId, TaskId) {
+    (commit.proof.worker, commit.proof.task)
+}
+
+/// Only a task that had an execution before can have been called hopeless.
+async fn refuted(tx: &mut Tx, accepted: &[&Commit]) -> Result<Vec<(TaskId, WorkerId)>> {
+    let repeated = accepted.iter().filter(|commit| commit.proof.fence.0 > 1);
+    let doers: HashMap<TaskId, WorkerId> =
+        repeated.map(|commit| (commit.proof.task, commit.proof.worker)).collect();
+    let mut refuted = witness::unconfirmed(tx, doers.keys().copied()).await?;
+    refuted.retain(|(task, worker)| doers.get(task) != Some(worker));
+    Ok(refuted)
 }
 
 fn count_refused(word: &'static str, answers: &[Answer]) {
@@ -211,10 +264,29 @@ fn answer(
     decide: impl FnOnce(&mut Loaded) -> Result<(), Refusal>,
 ) -> Answer {
     let Some(task) = tasks.get_mut(&proof.task) else { return Answer::Refused(Refusal::NotRunning) };
-    match decide(task) {
+    match check_holder(task, proof).and_then(|()| decide(task)) {
         Ok(()) => Answer::Accepted,
         Err(Refusal::CommittedByYou) => Answer::AlreadyAccepted,
         Err(refusal) => Answer::Refused(refusal),
+    }
+}
+
+/// What is committed cannot fail any more.
+fn failed(answer: Answer) -> Answer {
+    match answer {
+        Answer::AlreadyAccepted => Answer::Refused(Refusal::CommittedByYou),
+        answer => answer,
+    }
+}
+
+/// Every report passes here. The rules compare the token. A token that leaked is of no use to another worker, nor with the
+/// number of another execution.
+fn check_holder(task: &Loaded, proof: Proof) -> Result<(), Refusal> {
+    let is_holder = task.holder == Some(proof.worker) && task.task.fence == proof.fence;
+    match &task.task.state {
+        State::Running { lease, .. } if lease.token == proof.token && !is_holder => Err(Refusal::StaleToken),
+        State::Done { token, .. } if *token == proof.token && !is_holder => Err(Refusal::CommittedByOther),
+        _ => Ok(()),
     }
 }
 
@@ -226,6 +298,7 @@ fn commit_one(
     commit: &Commit,
     is_plan: bool,
     shelf: &Shelf,
+    witness: failure::Witness,
 ) -> Result<(), Refusal> {
     let token = commit.proof.token;
     let result = commit.result.as_ref().map(ToString::to_string);
@@ -237,6 +310,7 @@ fn commit_one(
             token,
             kind: failure::Kind::Permanent,
             spared: 0,
+            witness,
             backoff: Backoff::default(),
             jitter: Jitter::default(),
         };

@@ -4,10 +4,13 @@ use crate::Store;
 use crate::alert::{self, Alert, Kind};
 use crate::audit::{self, AuditRow};
 use crate::db::{Step, Tx, again};
+use crate::eligibility;
 use crate::error::{Error, Result};
 use crate::from_row::row;
 use crate::wake::Topic;
-use rules::worker::{Command, Status, Worker};
+use rules::placement::Grant;
+use rules::task::Death;
+use rules::worker::{Command, Rejections, Status, Worker};
 use rules::{Millis, WorkerId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -18,15 +21,26 @@ use wire::{Heartbeat, Hello};
 pub const MAX_METADATA: usize = 10 * 1024;
 
 const REGISTER: &str = "
-INSERT INTO worker (id, name, kind, hostname, version, status, phase, capabilities, metadata, slots, registered_at)
-VALUES ($1, $2, $3, $4, $5, 'active', 'Startup', $6, $7, $8, $9)
+INSERT INTO worker (id, name, kind, hostname, version, status, phase, capabilities, metadata, slots, registered_at,
+                    granted, pool, users, registered_metadata)
+VALUES ($1, $2, $3, $4, $5, 'active', 'Startup', $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (id) DO NOTHING";
 
-const LOCK: &str = "SELECT status, registered_at, last_heartbeat FROM worker WHERE id = $1 FOR UPDATE";
+const LOCK: &str = "
+SELECT name, status, registered_at, last_heartbeat, rejections, rejected_since FROM worker WHERE id = $1 FOR UPDATE";
 
-const SAVE: &str = "UPDATE worker SET status = $1, last_heartbeat = $2 WHERE id = $3";
+/// A worker that is switched on again is not suspended any more.
+const SAVE: &str = "
+UPDATE worker SET status = $1, last_heartbeat = $2, rejections = $3, rejected_since = $4,
+                  suspended = CASE WHEN $1 = 'disabled' THEN suspended END
+WHERE id = $5";
 
-const SAVE_LOAD: &str = "UPDATE worker SET phase = $1, running = $2, done = $3, failed = $4 WHERE id = $5";
+const SUSPEND: &str = "UPDATE worker SET suspended = $1 WHERE id = $2";
+
+const IS_REMOTE: &str = "SELECT id FROM worker WHERE id = $1 AND kind = 'remote'";
+
+const SAVE_LOAD: &str =
+    "UPDATE worker SET phase = $1, running = $2, done = $3, failed = $4, refusal = $5 WHERE id = $6";
 
 /// Judged again under the row's lock, so that a heartbeat that arrives meanwhile wins (001, edge cases 4 and 9).
 const SILENT: &str = "
@@ -44,7 +58,7 @@ DELETE FROM worker WHERE id IN (
 
 const LIST: &str = "
 SELECT id, name, kind, hostname, version, status, phase, capabilities, slots, running, done, failed, registered_at,
-       last_heartbeat, load, metadata
+       last_heartbeat, load, metadata, granted, pool, users, registered_metadata, suspended, refusal
 FROM worker WHERE ($1 OR status <> 'offline')
 ORDER BY registered_at DESC, id LIMIT 1000";
 
@@ -74,6 +88,27 @@ row! {
         #[serde(default, with = "json_text")]
         #[schema(value_type = serde_json::Value)]
         pub metadata: Option<String>,
+        /// The capabilities it was allowed when it was registered, the upper bound of `capabilities`. Null: every kind
+        /// of work that a remote worker may do.
+        #[serde(default)]
+        pub granted: Option<String>,
+        /// The pool it belongs to. It takes only jobs that name this pool.
+        #[serde(default)]
+        pub pool: Option<String>,
+        /// The users whose jobs it takes. Null: all.
+        #[serde(default, with = "json_text")]
+        #[schema(value_type = Option<Vec<String>>)]
+        pub users: Option<String>,
+        /// The metadata given at its registration.
+        #[serde(default, with = "json_text")]
+        #[schema(value_type = serde_json::Value)]
+        pub registered_metadata: Option<String>,
+        /// Why the server suspended it. Null: it is not suspended.
+        #[serde(default)]
+        pub suspended: Option<String>,
+        /// Why it takes nothing new although a slot is free: its machine has too little disk or memory left.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub refusal: Option<String>,
     }
 }
 
@@ -101,7 +136,8 @@ pub struct Process<'a> {
     pub load: &'a str,
 }
 
-const INCARNATION: &str = "SELECT incarnation FROM worker WHERE id = $1 FOR UPDATE";
+const INCARNATION: &str =
+    "SELECT incarnation, name, granted, pool, users FROM worker WHERE id = $1 FOR UPDATE";
 
 const INTRODUCE: &str = "
 UPDATE worker SET hostname = $1, version = $2, slots = $3, capabilities = $4, metadata = $5, incarnation = $6
@@ -113,25 +149,27 @@ const IS_CURRENT: &str = "SELECT id FROM worker WHERE id = $1 AND incarnation = 
 
 impl Store {
     /// A new process speaks for a registered worker. The one before it is dead or about to learn that it was replaced:
-    /// whatever it had leased is free at once.
+    /// whatever it had leased is free at once, at the cost of an attempt.
     pub async fn introduce_worker(&self, hello: &Hello, incarnation: Uuid) -> Result<()> {
         let metadata = checked(hello)?;
         let is_new = again(|| self.introduce_once(hello, &metadata, incarnation)).await?;
         if is_new {
-            self.bury_worker(hello.worker).await?;
+            self.lose_worker(hello.worker, Death::Unexplained).await?;
         }
         Ok(())
     }
 
     async fn introduce_once(&self, hello: &Hello, metadata: &str, incarnation: Uuid) -> Result<bool> {
         let mut tx = self.db.write(Step::Introduce).await?;
-        let known: Option<(Option<String>,)> = tx.query(INCARNATION).bind(hello.worker).optional().await?;
-        let (before,) = known.ok_or(Error::NotFound("worker"))?;
+        type Known = (Option<String>, String, Option<String>, Option<String>, Option<String>);
+        let known: Option<Known> = tx.query(INCARNATION).bind(hello.worker).optional().await?;
+        let (before, name, granted, pool, users) = known.ok_or(Error::NotFound("worker"))?;
+        let grant = eligibility::grant(granted.as_deref(), pool.as_deref(), users.as_deref())?;
         tx.query(INTRODUCE)
             .bind(hello.hostname.as_str())
             .bind(hello.version.as_str())
             .bind(i64::from(hello.slots))
-            .bind(hello.capabilities.to_string())
+            .bind(grant.narrow(&hello.capabilities).to_string())
             .bind(metadata)
             .bind(incarnation.to_string())
             .bind(hello.worker)
@@ -139,7 +177,7 @@ impl Store {
             .await?;
         let is_same = before.as_deref() == Some(incarnation.to_string().as_str());
         if !is_same {
-            alert::raise(&mut tx, vec![startup(hello, incarnation)]).await?;
+            alert::raise(&mut tx, vec![startup(&Hello { name, ..hello.clone() }, incarnation)]).await?;
         }
         tx.commit().await?;
         Ok(before.is_some() && !is_same)
@@ -162,7 +200,7 @@ impl Store {
 
     async fn register_once(&self, hello: &Hello, metadata: &str) -> Result<()> {
         let mut tx = self.db.write(Step::Register).await?;
-        register(&mut tx, hello, metadata).await?;
+        register(&mut tx, hello, metadata, None).await?;
         tx.commit().await
     }
 
@@ -185,15 +223,16 @@ impl Store {
             }
         }
         let said = Command::Heartbeat { running: heartbeat.running, is_draining: heartbeat.is_draining };
-        let mut status = step(&mut tx, heartbeat.worker, said, "worker").await?;
+        let mut status = step(&mut tx, heartbeat.worker, said, "worker").await?.status;
         if heartbeat.is_leaving && status != Status::Disabled {
-            status = step(&mut tx, heartbeat.worker, Command::Leave, "worker").await?;
+            status = step(&mut tx, heartbeat.worker, Command::Leave, "worker").await?.status;
         }
         tx.query(SAVE_LOAD)
             .bind(heartbeat.phase.as_str())
             .bind(i64::from(heartbeat.running))
             .bind(i64::try_from(heartbeat.done).unwrap_or(i64::MAX))
             .bind(i64::try_from(heartbeat.failed).unwrap_or(i64::MAX))
+            .bind(heartbeat.refusal.as_deref().map(refusal))
             .bind(heartbeat.worker)
             .execute()
             .await?;
@@ -237,7 +276,7 @@ impl Store {
     async fn tell(&self, id: WorkerId, command: Command, at: Step, role: &'static str) -> Result<Status> {
         again(|| async {
             let mut tx = self.db.write(at).await?;
-            let status = step(&mut tx, id, command, role).await?;
+            let status = step(&mut tx, id, command, role).await?.status;
             tx.commit().await?;
             Ok(status)
         })
@@ -262,6 +301,11 @@ impl Store {
     }
 }
 
+/// What a worker says of its machine, as it is kept: short, and without what would move a terminal's cursor.
+fn refusal(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
 fn startup(hello: &Hello, incarnation: Uuid) -> Alert {
     Alert {
         kind: Kind::WorkerStartup,
@@ -282,9 +326,21 @@ fn shutdown(worker: WorkerId, command: Command, now: Millis) -> Alert {
     }
 }
 
-/// Makes a worker known; nothing, if it is.
-pub(crate) async fn register(tx: &mut Tx, hello: &Hello, metadata: &str) -> Result<()> {
+/// Makes a worker known; nothing, if it is. A remote one comes with what it is allowed.
+pub(crate) async fn register(
+    tx: &mut Tx,
+    hello: &Hello,
+    metadata: &str,
+    grant: Option<&Grant>,
+) -> Result<()> {
     let now = tx.now();
+    let granted = grant.and_then(|grant| grant.capabilities.as_ref()).map(ToString::to_string);
+    let capabilities = match grant {
+        Some(grant) => grant.narrow(&hello.capabilities),
+        None => hello.capabilities.clone(),
+    };
+    let pool = grant.and_then(|grant| grant.pool.as_ref()).map(ToString::to_string);
+    let users = grant.and_then(|grant| grant.users.as_ref()).map(serde_json::to_string).transpose()?;
     let registered = tx
         .query(REGISTER)
         .bind(hello.worker)
@@ -292,10 +348,14 @@ pub(crate) async fn register(tx: &mut Tx, hello: &Hello, metadata: &str) -> Resu
         .bind(hello.kind.as_str())
         .bind(hello.hostname.as_str())
         .bind(hello.version.as_str())
-        .bind(hello.capabilities.to_string())
+        .bind(capabilities.to_string())
         .bind(metadata)
         .bind(i64::from(hello.slots))
         .bind(now)
+        .bind(granted)
+        .bind(pool)
+        .bind(users)
+        .bind(grant.map(|_| metadata.to_owned()))
         .execute()
         .await?;
     if registered > 0 {
@@ -317,17 +377,33 @@ pub(crate) fn checked(hello: &Hello) -> Result<String> {
     Ok(metadata)
 }
 
+/// What a command left of a worker.
+pub(crate) struct Changed {
+    pub name: String,
+    pub status: Status,
+    pub rejections: Rejections,
+}
+
 /// Load, decide, save, for one worker; a change of status is audited.
-async fn step(tx: &mut Tx, id: WorkerId, command: Command, role: &'static str) -> Result<Status> {
-    let row: Option<(String, i64, Option<i64>)> = tx.query(LOCK).bind(id).optional().await?;
-    let (status, registered_at, last_heartbeat) = row.ok_or(Error::NotFound("worker"))?;
+pub(crate) async fn step(tx: &mut Tx, id: WorkerId, command: Command, role: &'static str) -> Result<Changed> {
+    type Row = (String, String, i64, Option<i64>, i64, Option<i64>);
+    let row: Option<Row> = tx.query(LOCK).bind(id).optional().await?;
+    let (name, status, registered_at, last_heartbeat, count, since) = row.ok_or(Error::NotFound("worker"))?;
     let before = Worker {
         status: status.parse()?,
         registered_at: Millis(registered_at),
         last_heartbeat: last_heartbeat.map(Millis),
+        rejections: Rejections { count: u32::try_from(count).unwrap_or(0), since: since.map(Millis) },
     };
     let after = rules::worker::decide(&before, command, tx.now())?;
-    tx.query(SAVE).bind(after.status.as_str()).bind(after.last_heartbeat).bind(id).execute().await?;
+    tx.query(SAVE)
+        .bind(after.status.as_str())
+        .bind(after.last_heartbeat)
+        .bind(i64::from(after.rejections.count))
+        .bind(after.rejections.since)
+        .bind(id)
+        .execute()
+        .await?;
     let is_routine = matches!(command, Command::Heartbeat { .. }) && before.status != Status::Offline;
     if before.status != after.status && !is_routine {
         let between = (before.status, after.status);
@@ -336,5 +412,15 @@ async fn step(tx: &mut Tx, id: WorkerId, command: Command, role: &'static str) -
             alert::raise(tx, vec![shutdown(id, command, tx.now())]).await?;
         }
     }
-    Ok(after.status)
+    Ok(Changed { name, status: after.status, rejections: after.rejections })
+}
+
+/// Says why a worker that was just disabled was suspended.
+pub(crate) async fn suspend(tx: &mut Tx, id: WorkerId, why: &str) -> Result<()> {
+    tx.query(SUSPEND).bind(why).bind(id).execute().await?;
+    Ok(())
+}
+
+pub(crate) async fn is_remote(tx: &mut Tx, id: WorkerId) -> Result<bool> {
+    Ok(tx.query(IS_REMOTE).bind(id).optional::<(String,)>().await?.is_some())
 }

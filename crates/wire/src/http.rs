@@ -3,7 +3,7 @@
 //! A worker is known by its key, so none of these names it. Refusals travel as problem+json with status 409 and the
 //! refusal's name in `refusal`; in answers to a batch they stand in the answer.
 
-use crate::{Assignment, Proof, StepRecord, Usage};
+use crate::{Assignment, LeaseToken, StepRecord, Usage};
 use rules::failure;
 use rules::phase::Phase;
 use rules::task::Refusal;
@@ -24,9 +24,19 @@ pub struct Registration {
     /// How people tell workers apart.
     #[schema(min_length = 1, max_length = 200)]
     pub name: String,
-    /// Replaced by what the worker itself says when it begins.
+    /// The upper bound of what it may be given: kinds of work, encoders, and whatever else tasks ask for. What the worker
+    /// declares when it begins can only narrow it. Empty: all that it declares, except the server's own kinds of work.
     #[serde(default)]
+    #[schema(max_items = 32)]
     pub capabilities: Vec<String>,
+    /// It takes only jobs that name this pool. Default: only jobs that name no pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 32, pattern = "^[a-z0-9_-]+$")]
+    pub pool: Option<String>,
+    /// It takes only jobs of these users. Empty: of every user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 100)]
+    pub users: Vec<String>,
     /// Anything, as JSON of at most 10 KB.
     #[serde(default)]
     #[schema(value_type = Object)]
@@ -74,6 +84,9 @@ pub struct HeartbeatRequest {
     pub failed: u64,
     #[serde(default)]
     pub load: Load,
+    /// Why it takes nothing new although a slot is free: its machine has too little disk or memory left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
 }
 
 /// How busy a worker's machine is.
@@ -130,7 +143,7 @@ pub struct ProgressRequest {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Report {
     #[schema(value_type = Object)]
-    pub proof: Proof,
+    pub proof: LeaseToken,
     /// Grows only while the work itself moves.
     pub progress: i64,
     /// What it is at. With it or `permille`, the execution is known to have begun.
@@ -188,7 +201,7 @@ impl From<Verdict> for crate::Answer {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CompleteRequest {
     #[schema(value_type = Object)]
-    pub proof: Proof,
+    pub proof: LeaseToken,
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub result: Option<Value>,
@@ -216,7 +229,7 @@ pub struct Output {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DirectRequest {
     #[schema(value_type = Object)]
-    pub proof: Proof,
+    pub proof: LeaseToken,
     /// Where its source can be read.
     #[serde(default)]
     pub source: bool,
@@ -256,7 +269,7 @@ pub struct Direct {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FailRequest {
     #[schema(value_type = Object)]
-    pub proof: Proof,
+    pub proof: LeaseToken,
     /// `transient` is worth another try, `permanent` is not; `storage_away` is, and uses up no attempt: where files are
     /// kept did not answer, or had no room.
     #[schema(value_type = String, example = "transient")]
@@ -273,7 +286,7 @@ pub struct FailRequest {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseRequest {
     #[schema(value_type = Object)]
-    pub proof: Proof,
+    pub proof: LeaseToken,
     #[serde(default)]
     pub message: String,
     #[schema(value_type = Object)]
@@ -320,7 +333,7 @@ pub mod code {
 
 /// Headers of our own.
 pub mod header {
-    /// An execution's proof, as [`crate::Proof::to_header`] writes it: with sources and outputs.
+    /// An execution's proof, as [`crate::LeaseToken::to_header`] writes it: with sources and outputs.
     pub const PROOF: &str = "x-vodmill-proof";
     /// The SHA-256 of an uploaded file, in hex.
     pub const SHA256: &str = "x-vodmill-sha256";

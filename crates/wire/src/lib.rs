@@ -5,10 +5,13 @@
 
 mod desk;
 pub mod http;
+mod lease;
+pub mod text;
 mod word;
 
 pub use desk::{Desk, Error};
+pub use lease::{LeaseToken, Proof};
 pub use word::{
-    Answer, Arrival, Assignment, Commit, Failure, Heartbeat, Hello, Kind, Progress, Proof, Publication,
-    Rendition, Renewal, StepRecord, Usage,
+    Answer, Arrival, Assignment, Commit, Failure, Heartbeat, Hello, Kind, Progress, Publication, Rendition,
+    Renewal, StepRecord, Usage,
 };

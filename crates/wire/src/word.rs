@@ -1,38 +1,11 @@
 //! The words themselves.
 
+use crate::Proof;
 use rules::placement::Capabilities;
-use rules::{ExecutionId, Fence, JobId, TaskId, Token, VideoId, WorkerId, failure, phase, task};
+use rules::{JobId, VideoId, WorkerId, failure, phase, task};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// Names an execution and proves that the speaker holds it; goes with every later word about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Proof {
-    pub task: TaskId,
-    pub fence: Fence,
-    pub token: Token,
-}
-
-impl Proof {
-    pub fn execution(&self) -> ExecutionId {
-        ExecutionId { task: self.task, fence: self.fence }
-    }
-
-    /// For requests that have no body to put it in: `42-7.1.-123456`.
-    pub fn to_header(&self) -> String {
-        format!("{}.{}.{}", self.task, self.fence, self.token.0)
-    }
-
-    pub fn from_header(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(3, '.');
-        Some(Proof {
-            task: parts.next()?.parse().ok()?,
-            fence: Fence(parts.next()?.parse().ok()?),
-            token: Token(parts.next()?.parse().ok()?),
-        })
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -74,6 +47,8 @@ pub struct Heartbeat {
     pub is_leaving: bool,
     pub done: u64,
     pub failed: u64,
+    /// Why it takes nothing new although a slot is free: its machine has too little disk or memory left.
+    pub refusal: Option<String>,
 }
 
 /// A leased task, with all that is needed to do it.
@@ -196,19 +171,4 @@ pub enum Answer {
     /// The same commit was accepted before; its answer had been lost.
     AlreadyAccepted,
     Refused(task::Refusal),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_proof_reads_back_from_its_header_and_nonsense_does_not() {
-        let proof = Proof { task: TaskId::new(JobId(42), 7), fence: Fence(1), token: Token(-123_456) };
-
-        assert_eq!(Proof::from_header(&proof.to_header()), Some(proof));
-        for text in ["", "42-7", "42-7.1", "42-7.1.x", "42.1.1", "42-7.1.1.1"] {
-            assert_eq!(Proof::from_header(text), None, "{text}");
-        }
-    }
 }

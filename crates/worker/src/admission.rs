@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::machine;
+use crate::memory::Budget;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,6 +23,8 @@ pub struct Admission {
     /// How many tasks may use hardware encoders at a time; most devices can open only so many sessions. Default: any
     /// number.
     pub encoder_sessions: Option<u32>,
+    /// What encoders share; none is taken while one waits for it. Default: nothing is shared.
+    pub memory: Option<Budget>,
     pub gauge: Gauge,
 }
 
@@ -32,6 +35,7 @@ impl Default for Admission {
             disk_per_task: 0,
             memory_per_task: 0,
             encoder_sessions: None,
+            memory: None,
             gauge: Gauge::new(|folder| Room {
                 disk: machine::disk_free(folder).ok(),
                 memory: machine::memory_free(),
@@ -57,6 +61,9 @@ impl Admission {
         let sessions = self.encoder_sessions.map_or(u32::MAX, |most| most.saturating_sub(at_work.encoding));
         if sessions == 0 {
             return Err(Shortage::Sessions { most: self.encoder_sessions.unwrap_or_default() });
+        }
+        if self.memory.as_ref().is_some_and(Budget::is_short) {
+            return Err(Shortage::Encoders);
         }
         let room = if self.looks() { (self.gauge.0)(folder) } else { Room::default() };
         let on_disk = self.fit_on_disk(room.disk, at_work.running)?;
@@ -127,6 +134,8 @@ pub(crate) enum Shortage {
     Disk { free: u64, needed: u64 },
     #[error("{} MiB of memory are free, and {} are needed", free / MIB, needed / MIB)]
     Memory { free: u64, needed: u64 },
+    #[error("an encoder waits for memory that others have; lower --slots, or give the machine more")]
+    Encoders,
     #[error("all {most} encoder sessions are in use")]
     Sessions { most: u32 },
 }

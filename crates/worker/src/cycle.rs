@@ -198,6 +198,7 @@ impl<'a, D: Desk> Cycle<'a, D> {
     async fn has_room(&mut self) -> bool {
         let admitted = self.shared.admit(self.slots.free()).await;
         self.door.note(&admitted);
+        self.shared.note(&admitted);
         self.admitted = admitted.unwrap_or(0);
         self.admitted > 0
     }

@@ -7,6 +7,7 @@ use files::bucket::{self, Told};
 use files::{Bucket, Files, Step};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use media::manifest::Artifact;
+use pipeline::FilePath;
 use rules::ExecutionId;
 use wire::Assignment;
 
@@ -81,7 +82,7 @@ impl Depot {
     }
 
     /// Hands what is in `made` to those who will read it; returns the name of its place.
-    pub async fn keep(&self, job: &Assignment, context: &Context, made: PathBuf) -> Result<String, Failed> {
+    pub async fn keep(&self, job: &Assignment, context: &Context, made: PathBuf) -> Result<FilePath, Failed> {
         let execution = job.proof.execution();
         match self {
             Depot::Disk(files) => move_to(files.clone(), execution, made).await?,
@@ -97,7 +98,7 @@ impl Depot {
                 () = context.stop.cancelled() => return Err(stopped()),
             },
         }
-        Ok(execution.to_string())
+        own_folder(job)
     }
 
     /// Brings what others made to this disk, where it is not there already: files, and the executions that made them.
@@ -105,13 +106,13 @@ impl Depot {
     pub(crate) async fn bring(
         &self,
         context: &Context,
-        wanted: &[(String, Artifact)],
+        wanted: &[(FilePath, Artifact)],
     ) -> Result<Files, Failed> {
         match self {
             Depot::Disk(files) => Ok(files.clone()),
             Depot::Bucket(bucket) => {
                 let files = Files::at(context.folder().await?.join("parts"));
-                let from = |(execution, file): &(String, Artifact)| Fetch {
+                let from = |(execution, file): &(FilePath, Artifact)| Fetch {
                     name: format!("parts/{execution}/{}", file.path),
                     to: files.folder(execution).join(&file.path),
                     file: file.clone(),
@@ -129,10 +130,30 @@ impl Depot {
         }
     }
 
+    /// Removes what an execution made, so that nobody uses it.
+    pub(crate) async fn discard(&self, execution: &FilePath) -> std::io::Result<()> {
+        match self {
+            Depot::Disk(files) => files::remove(&files.folder(execution)),
+            Depot::Bucket(bucket) => {
+                bucket.remove_all(&format!("parts/{execution}")).await.map_err(std::io::Error::other)
+            }
+            Depot::Server(_) => Ok(()),
+        }
+    }
+
     /// Whether a stream can be put together here: that takes reaching what others made.
     pub(crate) fn can_gather(&self) -> bool {
         !matches!(self, Depot::Server(_))
     }
+}
+
+/// The folder of what an execution makes, below that of all parts.
+pub(crate) fn own_folder(task: &Assignment) -> Result<FilePath, Failed> {
+    task.proof
+        .execution()
+        .to_string()
+        .parse()
+        .map_err(|bad: pipeline::BadName| Failed::permanent(bad.to_string()))
 }
 
 /// A file to be brought, and what it must be.

@@ -8,7 +8,7 @@ use rules::placement::GPU;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::process::{self, Guard, Progress};
+use crate::process::{self, Guard, Progress, Reach};
 
 /// A driver that takes longer for one frame is of no use.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,6 +20,7 @@ const SIDE_BY_SIDE: usize = 4;
 pub async fn try_out(family: Family, codec: Codec, guard: &Guard) -> Result<(), String> {
     let mut trial = process::Command::new(encoder::trial(family, codec), ".");
     trial.guard = guard.clone();
+    trial.reach = Some(Reach::default());
     trial.timeout = Some(PATIENCE);
     let name = family.encoder(codec);
     match process::run(&trial, &Progress::default(), CancellationToken::new()).await {

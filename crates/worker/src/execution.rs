@@ -56,6 +56,7 @@ async fn work<D: Desk>(shared: &Shared<D>, running: &Running) -> Result<Outcome,
     let Some(handler) = shared.handlers.get(&running.job.kind) else {
         return Err(Failed::transient(format!("this worker cannot do `{}`", running.job.kind)));
     };
+    failpoint::reached(&format!("{}_{}", running.job.stage, running.job.segment), "begun");
     let mut doing = pin!(unbroken(handler.run(&running.job, &running.context)));
     tokio::select! {
         // The work first: what ends at its first breath needs no word that it began.

@@ -10,13 +10,17 @@
 //!   `setsid` or made itself a daemon is still found below it, and still killed.
 //! - SIGTERM and SIGINT ask it to end: it passes SIGTERM on, waits out the grace, then kills.
 //!
-//! What can escape: work handed to somebody else's daemon (`docker run`, `at`, `systemd-run`), and processes
+//! Commands that read files of strangers run in a [`cage`].
+//!
+//! What can escape from outside of one: work handed to somebody else's daemon (`docker run`, `at`, `systemd-run`), and processes
 //! the guard may not signal because they changed their user. If the guard itself is killed by SIGKILL, the
 //! kernel kills the command and the worker kills the process group; a descendant that had left the group
 //! lives on. On systems other than Linux there is no subreaper and no `/proc`: only the process group is
 //! killed.
 
 pub(crate) mod args;
+pub(crate) mod cage;
+mod folder;
 mod limits;
 pub(crate) mod message;
 mod signals;
@@ -25,13 +29,15 @@ pub(crate) mod tree;
 mod usage;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use args::Args;
+pub use cage::{Examined, Item};
+use folder::Folder;
 pub use limits::Limits;
 pub use message::Status;
 use message::{Ended, Message};
@@ -51,12 +57,33 @@ const LOOK_AROUND: Duration = Duration::from_secs(1);
 ///
 /// Call it first thing in `main`, before any thread is started: it forks, and signals must reach this thread.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ! {
+    let mut args = args.into_iter().peekable();
+    if args.next_if(|arg| arg == EXAMINE).is_some() {
+        std::process::exit(examine());
+    }
     let code =
         Args::parse(args).map_err(io::Error::other).and_then(|args| guard(&args)).unwrap_or_else(|error| {
             eprintln!("vodmill guard: {error}");
             2
         });
     std::process::exit(code)
+}
+
+/// The argument that makes a guard find out which parts of the cage work here, instead of guarding anything.
+pub(crate) const EXAMINE: &str = "--examine";
+
+fn examine() -> i32 {
+    let examined = cage::examine().and_then(|examined| Ok(serde_json::to_string(&examined)?));
+    match examined {
+        Ok(json) => {
+            println!("{json}");
+            0
+        }
+        Err(error) => {
+            eprintln!("vodmill guard: {error}");
+            2
+        }
+    }
 }
 
 fn guard(args: &Args) -> io::Result<i32> {
@@ -69,8 +96,15 @@ fn guard(args: &Args) -> io::Result<i32> {
     match spawn::spawn(args) {
         Ok(pid) => {
             tell(&Message::Started { pid });
-            let mut watch =
-                Watch { parent, signals, command: pid, ended: None, kill_at: None, grace: args.grace };
+            let mut watch = Watch {
+                parent,
+                signals,
+                command: pid,
+                ended: None,
+                kill_at: None,
+                grace: args.grace,
+                folder: args.limits.folder_bytes.map(Folder::of_this_process),
+            };
             watch.until_over();
             let survivors = watch.sweep();
             Ok(watch.report(survivors))
@@ -101,11 +135,7 @@ fn hide_descriptors() {
 
 /// Writes one line to the worker. A worker that is gone is noticed at the lifeline, not here.
 fn tell(message: &Message) {
-    let Ok(mut line) = serde_json::to_vec(message) else { return };
-    line.push(b'\n');
-    if let Ok(lifeline) = io::stdin().as_fd().try_clone_to_owned() {
-        let _ = std::fs::File::from(lifeline).write_all(&line);
-    }
+    let _ = message::send(io::stdin().as_fd(), message, None);
 }
 
 struct Watch {
@@ -118,6 +148,8 @@ struct Watch {
     /// Set once somebody asked the guard to end.
     kill_at: Option<Instant>,
     grace: Duration,
+    /// What the command writes to, where that is limited.
+    folder: Option<Folder>,
 }
 
 impl Watch {
@@ -127,6 +159,9 @@ impl Watch {
             self.reap();
             let now = Instant::now();
             if self.ended.is_some() || self.kill_at.is_some_and(|at| at <= now) || self.worker_is_gone() {
+                return;
+            }
+            if self.folder.as_mut().is_some_and(|folder| folder.is_too_large(now)) {
                 return;
             }
             if self.kill_at.is_none() && self.signals.asked_to_end() {
@@ -176,10 +211,11 @@ impl Watch {
         }
     }
 
-    fn report(&self, survivors: usize) -> i32 {
+    fn report(&mut self, survivors: usize) -> i32 {
+        let wrote_too_much = self.folder.as_mut().is_some_and(Folder::is_too_large_at_last);
         let status = self.ended.unwrap_or(Status::Signal(libc::SIGKILL));
         let usage = usage::of_reaped_children();
-        tell(&Message::Ended(Ended { status, usage, survivors }));
+        tell(&Message::Ended(Ended { status, usage, survivors, wrote_too_much }));
         tree::last_act();
         match status {
             Status::Code(code) => code,

@@ -16,6 +16,7 @@ const GATHER: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run<D: Desk>(shared: Arc<Shared<D>>) {
     let mut count = shared.roster.count();
+    let mut refusal = shared.refusal.subscribe();
     let mut is_lost = false;
     tokio::select! {
         _ = shared.registered.wait() => {}
@@ -24,13 +25,14 @@ pub(crate) async fn run<D: Desk>(shared: Arc<Shared<D>>) {
     while !shared.ending.is_cancelled() {
         let told =
             Told { is_busy: *count.borrow_and_update() > 0, is_draining: shared.shutdown.is_draining() };
+        refusal.mark_unchanged();
         let told_at = Instant::now();
         is_lost = note(shared.beat(false).await, is_lost);
         let interval = shared.desk.heartbeat_interval().unwrap_or(shared.options.heartbeat_interval);
         tokio::select! {
             () = shared.ending.cancelled() => return,
             () = sleep(interval) => {}
-            () = news(&shared, &mut count, &told, told_at + GATHER.min(interval)) => {}
+            () = news(&shared, &mut count, &mut refusal, &told, told_at + GATHER.min(interval)) => {}
         }
     }
 }
@@ -42,8 +44,15 @@ struct Told {
 }
 
 /// Returns when there is something new to tell, and not before `earliest`.
-async fn news<D: Desk>(shared: &Shared<D>, count: &mut watch::Receiver<u32>, told: &Told, earliest: Instant) {
+async fn news<D: Desk>(
+    shared: &Shared<D>,
+    count: &mut watch::Receiver<u32>,
+    refusal: &mut watch::Receiver<Option<String>>,
+    told: &Told,
+    earliest: Instant,
+) {
     tokio::select! {
+        Ok(()) = refusal.changed() => {}
         _ = count.wait_for(|count| (*count > 0) != told.is_busy) => {}
         () = shared.shutdown.draining(), if !told.is_draining => {}
     }

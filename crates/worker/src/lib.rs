@@ -14,10 +14,11 @@
 //! | `report` | a result told until the desk has taken or refused it |
 //! | [`handler`] | the kinds of work; [`context`] is what an execution gets from its worker |
 //! | [`process`], [`guard`] | one command, and every process it starts |
+//! | [`sandbox`] | how strictly commands that read files of strangers are locked in |
 //! | [`transcode`] | the kinds of work that make a stream of a video; [`encoders`] finds what they can use |
 //! | [`depot`] | where input comes from and output goes: this disk, or a server |
 //! | [`remote`] | a worker far from its server: its desk and its depot over HTTP |
-//! | [`admission`], `machine` | how much work fits: disk, memory, encoder sessions |
+//! | [`admission`], [`memory`], `machine` | how much work fits: disk, memory, encoder sessions |
 //! | `workshop` | the folder executions work in, and what dead predecessors left there |
 //!
 //! To add a kind of work: write a [`Handler`] in a file of its own under `handler`, run its programs with
@@ -37,6 +38,7 @@ pub mod handler;
 mod heartbeat;
 mod limits;
 mod machine;
+pub mod memory;
 pub mod options;
 mod pace;
 mod phase;
@@ -46,6 +48,7 @@ mod renewal;
 mod report;
 mod roster;
 mod run;
+pub mod sandbox;
 mod shared;
 pub mod shutdown;
 mod slots;

@@ -19,8 +19,23 @@ pub(crate) fn memory_free() -> Option<u64> {
     available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
+/// What all programs together can be given, in bytes: of the machine, or of the container this runs in.
+pub(crate) fn memory_total() -> Option<u64> {
+    const OF_CONTAINER: [&str; 2] =
+        ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let of_container = OF_CONTAINER.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+    let of_container = of_container.filter_map(|text| text.trim().parse().ok());
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    of_container.chain(kibibytes(&meminfo, "MemTotal:")).min()
+}
+
 fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    kibibytes(meminfo, "MemAvailable:")
+}
+
+/// In bytes.
+fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib.saturating_mul(1024))
 }

@@ -8,10 +8,14 @@
 //! - `capture` is what is kept of the output; [`Progress`] is what others may see meanwhile.
 
 mod capture;
+mod environment;
 mod error;
 mod guarded;
 mod leader;
+mod lifeline;
 mod progress;
+mod reach;
+mod sink;
 mod watch;
 
 use std::ffi::OsString;
@@ -20,17 +24,21 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::sandbox::Sandbox;
+
 pub use crate::guard::{Limits, Status};
 pub use error::Error;
 pub use progress::{Held, Progress};
+pub use reach::{Door, Reach};
+pub use sink::Sink;
 
 /// What to run, where, and how long to put up with it. Standard input is `/dev/null`.
 #[derive(Clone)]
 pub struct Command {
     /// The program, looked up in `PATH` unless it contains a slash, and its arguments.
     pub argv: Vec<String>,
-    /// Set on top of the worker's own environment, of which the command sees all but `VODMILL_*`: those hold
-    /// the worker's keys.
+    /// Beside these the command sees of the worker's environment only what [`environment`] lists: the rest holds
+    /// keys and passwords.
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
     /// Wall time from the start. Default: none.
@@ -49,8 +57,12 @@ pub struct Command {
     pub patience: Duration,
     /// Default: none, but for core dumps.
     pub limits: Limits,
+    /// All that it may reach, where it runs in a [cage](crate::guard). Default: it runs in none.
+    pub reach: Option<Reach>,
     /// How many bytes of standard output the command may write. Default: 1 MiB.
     pub output_limit: usize,
+    /// Takes standard output as it comes, instead of its being kept. Default: none.
+    pub sink: Option<Sink>,
     pub guard: Guard,
 }
 
@@ -66,7 +78,9 @@ impl Command {
             grace: Duration::from_secs(2),
             patience: Duration::from_secs(30),
             limits: Limits::default(),
+            reach: None,
             output_limit: 1024 * 1024,
+            sink: None,
             guard: Guard::default(),
         }
     }
@@ -104,13 +118,15 @@ impl std::fmt::Debug for Command {
 pub struct Guard {
     pub program: PathBuf,
     pub args: Vec<OsString>,
+    /// Of commands that say what they [reach](Command::reach). Default: as far as the system can.
+    pub sandbox: Sandbox,
 }
 
 /// This program's hidden subcommand `guard`. A test binary made by libtest has none and must name another
 /// program.
 impl Default for Guard {
     fn default() -> Self {
-        Self { program: this_program(), args: vec!["guard".into()] }
+        Self { program: this_program(), args: vec!["guard".into()], sandbox: Sandbox::default() }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | `address`, `key` | whom to speak to, and as whom |
 //! | `client` | one request: how long, how often, and what its answer comes to (`fault`) |
 //! | `desk` | the words of a worker, as requests |
-//! | `source`, `origin`, `relay` | the source file, read where an encoder needs it, through cuts and restarts |
+//! | `source`, `origin`, `relay`, `peer` | the source file, read where an encoder needs it, through cuts and restarts |
 //! | `outputs`, `upload` | what was made, brought to the server piece by piece |
 //! | `direct` | where both go without the server in between, when it says so |
 //!
@@ -19,6 +19,7 @@ mod fault;
 mod key;
 mod origin;
 mod outputs;
+mod peer;
 mod range;
 mod relay;
 mod source;

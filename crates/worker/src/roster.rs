@@ -158,7 +158,7 @@ fn span(job: &Assignment) -> Span {
 }
 
 pub(crate) fn execution_id(job: &Assignment) -> ExecutionId {
-    ExecutionId { task: job.proof.task, fence: job.proof.fence }
+    job.proof.execution()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

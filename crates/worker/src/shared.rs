@@ -7,7 +7,7 @@ use rules::WorkerId;
 use rules::placement::{BadCapability, Capabilities};
 use rules::worker::Status;
 use serde_json::json;
-use tokio::sync::SetOnce;
+use tokio::sync::{SetOnce, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, field, info, warn};
 use uuid::Uuid;
@@ -36,6 +36,8 @@ pub(crate) struct Shared<D> {
     pub shutdown: Shutdown,
     /// Set when the desk has heard of this incarnation.
     pub registered: SetOnce<()>,
+    /// Why nothing new is taken although a slot is free.
+    pub refusal: watch::Sender<Option<String>>,
     /// Why the desk wants nothing more of this worker.
     pub dismissed: SetOnce<String>,
     /// The desk did not accept the last heartbeat: it lost its database, or took the worker for long dead.
@@ -71,6 +73,7 @@ impl<D: Desk> Shared<D> {
             workshop: Arc::new(workshop),
             shutdown,
             registered: SetOnce::new(),
+            refusal: watch::Sender::new(None),
             dismissed: SetOnce::new(),
             is_forgotten: AtomicBool::new(false),
             status: Mutex::new(Status::Active),
@@ -99,6 +102,7 @@ impl<D: Desk> Shared<D> {
             is_leaving,
             done: summary.done,
             failed: summary.failed,
+            refusal: self.refusal.borrow().clone(),
         };
         let answer = self.ask(self.desk.heartbeat(&heartbeat)).await;
         self.is_forgotten.store(matches!(answer, Err(wire::Error::Rejected(_))), Ordering::Relaxed);
@@ -149,7 +153,7 @@ impl<D: Desk> Shared<D> {
         let running = self.roster.running();
         let count = |running: usize| u32::try_from(running).unwrap_or(u32::MAX);
         // Of the kinds of work there are, only these encode pictures.
-        let is_picture = |kind: &str| matches!(kind, "encode" | "encode_optional");
+        let is_picture = |kind: &str| kind.parse().is_ok_and(pipeline::StageKind::is_picture);
         let encoding = running.iter().filter(|running| is_picture(&running.job.kind)).count();
         let encoding = if self.hello.capabilities.has_gpu() { count(encoding) } else { 0 };
         let at_work = AtWork { running: count(running.len()), encoding };
@@ -159,6 +163,20 @@ impl<D: Desk> Shared<D> {
         }
         let looked = blocking(move || Ok(admission.admit(wanted, at_work, &folder))).await;
         looked.unwrap_or(Ok(wanted))
+    }
+
+    /// Remembers for the next heartbeat what is wanting. That all encoder sessions are in use is as it is meant to be.
+    pub fn note(&self, admitted: &Result<u32, Shortage>) {
+        let refusal = match admitted {
+            Err(shortage @ (Shortage::Disk { .. } | Shortage::Memory { .. })) => Some(shortage),
+            Err(Shortage::Sessions { .. } | Shortage::Encoders) | Ok(_) => None,
+        };
+        self.refusal.send_if_modified(|told| {
+            // Bytes come and go; that it is short of something is the news.
+            let is_news = told.is_some() != refusal.is_some();
+            *told = refusal.map(ToString::to_string);
+            is_news
+        });
     }
 
     pub fn may_claim(&self) -> bool {

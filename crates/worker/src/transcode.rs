@@ -17,6 +17,7 @@
 
 mod audio;
 mod carry;
+mod compare;
 mod encode;
 mod gate;
 mod generation;
@@ -45,48 +46,63 @@ pub(crate) use tools::disk;
 
 use crate::handler::{BoxFuture, Failed, Handler, Handlers, Outcome};
 use crate::{Context, handler};
+use pipeline::StageKind;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use wire::Assignment;
 
+/// Every kind of work of a transcoding job.
+pub const KINDS: [&str; 11] = [
+    "ingest",
+    "probe",
+    "plan",
+    "encode",
+    "encode_optional",
+    "audio",
+    "subtitles",
+    "thumbnails",
+    "package",
+    "measure",
+    "publish",
+];
+
 impl Handlers {
-    /// What a transcoding job asks for, as far as it can be done with the files at hand: to fetch a file, to put a
-    /// stream together and to publish it takes the disk or the bucket it is on.
+    /// The stages of a transcoding job. A worker that reaches its files only through a server gets none of those that
+    /// only a server runs.
     pub fn with_transcoding(self, tools: &Tools) -> Self {
-        let handlers = self.with_parts(tools);
-        if tools.depot.can_gather() { handlers.with_wholes(tools) } else { handlers }
+        let can_run = |kind: &StageKind| tools.depot.can_gather() || !kind.is_server_only();
+        let stage = |kind| Stage { kind, tools: tools.clone(), run: run_of(kind) };
+        StageKind::ALL.into_iter().filter(can_run).fold(self, |handlers, kind| handlers.with(stage(kind)))
     }
+}
 
-    fn with_parts(self, tools: &Tools) -> Self {
-        self.with(Stage { kind: "probe", tools: tools.clone(), run: probe::run })
-            .with(Stage { kind: "plan", tools: tools.clone(), run: plan::run })
-            .with(Stage { kind: "encode", tools: tools.clone(), run: encode::run })
-            .with(Stage { kind: "encode_optional", tools: tools.clone(), run: encode::run })
-            .with(Stage { kind: "audio", tools: tools.clone(), run: audio::run })
-            .with(Stage { kind: "subtitles", tools: tools.clone(), run: subtitles::run })
-            .with(Stage { kind: "thumbnails", tools: tools.clone(), run: thumbnails::run })
-    }
-
-    fn with_wholes(self, tools: &Tools) -> Self {
-        self.with(Stage { kind: "ingest", tools: tools.clone(), run: ingest::run })
-            .with(Stage { kind: "package", tools: tools.clone(), run: package::run })
-            .with(Stage { kind: "measure", tools: tools.clone(), run: measure::run })
-            .with(Stage { kind: "publish", tools: tools.clone(), run: publish::run })
+fn run_of(kind: StageKind) -> Run {
+    match kind {
+        StageKind::Ingest => ingest::run,
+        StageKind::Probe => probe::run,
+        StageKind::Plan => plan::run,
+        StageKind::Encode | StageKind::EncodeOptional => encode::run,
+        StageKind::Audio => audio::run,
+        StageKind::Subtitles => subtitles::run,
+        StageKind::Thumbnails => thumbnails::run,
+        StageKind::Package => package::run,
+        StageKind::Measure => measure::run,
+        StageKind::Publish => publish::run,
     }
 }
 
 type Run = for<'a> fn(Work<'a>) -> BoxFuture<'a, Result<Outcome, Failed>>;
 
 struct Stage {
-    kind: &'static str,
+    kind: StageKind,
     tools: Tools,
     run: Run,
 }
 
 impl Handler for Stage {
     fn kind(&self) -> &str {
-        self.kind
+        self.kind.as_str()
     }
 
     fn run<'a>(
@@ -128,15 +144,6 @@ impl Work<'_> {
         results.iter().filter(|result| !result.is_null()).map(|result| self.parse(result, stage)).collect()
     }
 
-    /// As [`Work::results`], of a stage that only some jobs have.
-    fn results_if_any<T: DeserializeOwned>(&self, stage: &str) -> Result<Vec<T>, Failed> {
-        if self.job.results.contains_key(stage) {
-            self.results(stage)
-        } else {
-            Ok(Vec::new())
-        }
-    }
-
     fn parse<T: DeserializeOwned>(&self, value: &Value, what: &str) -> Result<T, Failed> {
         T::deserialize(value).map_err(|error| {
             Failed::permanent(format!("the {what} of stage `{}` cannot be read: {error}", self.job.stage))
@@ -155,11 +162,4 @@ fn outcome(result: &impl Serialize) -> Result<Outcome, Failed> {
     value
         .map(handler::Outcome::from)
         .map_err(|error| Failed::permanent(format!("the result cannot be written: {error}")))
-}
-
-/// Tracks, and the execution whose folder they are in.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Tracks {
-    execution: String,
-    tracks: Vec<media::manifest::Track>,
 }

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use worker::process::{self, Progress};
+use worker::process::{self, Guard, Progress, Reach};
 
 /// Check an HLS stream against the rules of HLS and of Apple
 ///
@@ -30,9 +30,9 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 impl Args {
-    pub async fn run(self, _: &Settings) -> anyhow::Result<Done> {
+    pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
         let verdict = tokio::select! {
-            verdict = verdict(&self.path) => verdict?,
+            verdict = verdict(&self.path, settings.guard()) => verdict?,
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 return Ok(Done::Interrupted);
@@ -46,7 +46,7 @@ impl Args {
     }
 }
 
-async fn verdict(path: &Path) -> anyhow::Result<Verdict> {
+async fn verdict(path: &Path, guard: Guard) -> anyhow::Result<Verdict> {
     let scratch = tempfile::tempdir().context("making a folder for segments to decode")?;
     let (path, folder) = (path.to_owned(), scratch.path().to_owned());
     let prepared = tokio::task::spawn_blocking(move || {
@@ -56,7 +56,7 @@ async fn verdict(path: &Path) -> anyhow::Result<Verdict> {
     });
     let (mut check, decodes) = prepared.await??;
     for decode in &decodes {
-        check.decoded(decode, &run(decode, scratch.path()).await?);
+        check.decoded(decode, &run(decode, scratch.path(), &guard).await?);
     }
     Ok(check.verdict())
 }
@@ -69,9 +69,11 @@ fn usage(error: Error) -> anyhow::Error {
     }
 }
 
-async fn run(decode: &Decode, folder: &Path) -> anyhow::Result<Outcome> {
+async fn run(decode: &Decode, folder: &Path, guard: &Guard) -> anyhow::Result<Outcome> {
     let mut command = process::Command::new(decode.argv.iter().cloned(), folder);
     command.timeout = Some(PATIENCE);
+    command.guard = guard.clone();
+    command.reach = Some(Reach::reading(folder));
     let exit = process::run(&command, &Progress::default(), CancellationToken::new()).await;
     let exit = exit.context("decoding segments")?;
     Ok(Outcome { is_success: exit.status.is_success(), stderr: exit.stderr_tail })
@@ -88,13 +90,13 @@ fn print(verdict: &Verdict) {
     for (level, title, colour) in [(Level::Error, "errors", "31"), (Level::Warning, "warnings", "33")] {
         let mut found = verdict.findings.iter().filter(|finding| finding.level == level).peekable();
         if found.peek().is_some() {
-            output::line(&format!("\n{}", painted(title, colour)));
+            output::raw_line(&format!("\n{}", painted(title, colour)));
         }
         for finding in found {
             output::line(&format!("  {}: {}  [{}]", finding.place, finding.message, finding.rule));
         }
     }
-    output::line(&format!("\n{}", conclusion(verdict)));
+    output::raw_line(&format!("\n{}", conclusion(verdict)));
 }
 
 fn conclusion(verdict: &Verdict) -> String {

@@ -76,7 +76,16 @@ impl Command {
             }
             Command::Retry(target) => {
                 let job = office.retry(target.job).await?;
-                say(&job, target.json, "open again")?;
+                match job.id == target.job {
+                    true => say(&job, target.json, "open again")?,
+                    false => {
+                        let what = format!(
+                            "open: it makes job {} again, of which committed files are gone",
+                            target.job
+                        );
+                        say(&job, target.json, &what)?;
+                    }
+                }
             }
         }
         Ok(Done::Yes)
@@ -100,10 +109,10 @@ async fn show(office: &Office, target: Target) -> anyhow::Result<()> {
     output::line(&format!(
         "job {}  {}  {}  priority {}  user {}  submitted {} ago",
         job.id,
-        job.name,
+        output::text(&job.name),
         job.state,
         job.priority,
-        job.user,
+        output::text(&job.user),
         output::ago(job.created_at, now)
     ));
     if let Some(error) = &job.error {

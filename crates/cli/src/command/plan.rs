@@ -1,8 +1,9 @@
 use super::transcode::{Choices, clock, find_encoders, source};
-use crate::settings::Settings;
+use crate::settings::{Settings, Usage};
 use crate::{Done, output};
 use media::command;
 use media::encoder::Family;
+use media::limits::encode_hours;
 use media::plan::{Plan, make};
 use serde_json::json;
 use std::num::NonZeroU32;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use worker::Failed;
-use worker::process::{self, Exit, Guard, Progress};
+use worker::process::{self, Exit, Guard, Progress, Reach, Sink};
 
 /// Show what would be made of a video file
 ///
@@ -36,15 +37,20 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
 impl Args {
-    pub async fn run(self, _: &Settings) -> anyhow::Result<Done> {
+    pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
         let mut chosen = self.choices.settings()?;
+        let guard = settings.guard();
         if chosen.encoder == Family::Auto {
-            find_encoders(&mut chosen, &Guard::default()).await?;
+            find_encoders(&mut chosen, &guard).await?;
         }
         chosen.parallel = self.slots.unwrap_or_else(super::worker::processors).get();
+        let limits = settings.file_limits()?;
+        limits.check_settings(&chosen).map_err(|bad| Usage(bad.to_string()))?;
         let input = source(&self.file)?.to_string_lossy().into_owned();
-        let source = worker::transcode::look(&input, |_, argv| run(argv)).await?;
+        let source =
+            worker::transcode::look(&input, &limits, |_, argv, sink| run(argv, sink, &input, &guard)).await?;
         let plan = make(source, chosen);
+        limits.check_plan(&plan)?;
         if self.as_ffmpeg {
             output::line(&worker::context::command_line(&command::whole(&plan, &input)));
         } else if self.json {
@@ -56,9 +62,11 @@ impl Args {
     }
 }
 
-async fn run(argv: Vec<String>) -> Result<Exit, Failed> {
+async fn run(argv: Vec<String>, sink: Option<Sink>, input: &str, guard: &Guard) -> Result<Exit, Failed> {
     let mut command = process::Command::new(argv, ".");
-    command.output_limit = 1 << 30;
+    command.guard = guard.clone();
+    command.reach = Some(Reach::reading(input));
+    (command.output_limit, command.sink) = (64 << 20, sink);
     command.stall = Some(PATIENCE);
     let ended = process::run(&command, &Progress::default(), CancellationToken::new()).await;
     ended.map_err(|error| Failed::transient(error.to_string()))
@@ -100,6 +108,7 @@ fn lines(plan: &Plan) -> Vec<String> {
             plan.pieces().len() + plan.optional_pieces().len()
         ));
     }
+    lines.push(format!("cost        about {:.1} processor hours", encode_hours(plan)));
     for track in &plan.audio {
         lines
             .push(format!("sound       {:<12} {} channels, {} kb/s", track.name, track.channels, track.kbps));

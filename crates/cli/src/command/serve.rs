@@ -2,18 +2,18 @@
 
 use super::worker::{Encoding, processors};
 use crate::beside::Beside;
+use crate::limits::{raise_open_files, warn_of_readers};
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, log, metrics, output};
 use anyhow::Context;
 use rules::placement::Capabilities;
-use server::{AdminSecret, App, Data};
+use server::{AdminSecret, App, Data, Reserve};
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 use store::Store;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use worker::process::Limits;
+use worker::process::Guard;
 use worker::transcode::Tools;
 use worker::{Admission, Handlers, Options, Shutdown};
 
@@ -24,12 +24,15 @@ use worker::{Admission, Handlers, Options, Shutdown};
 /// it. SIGTERM lets it finish what it has; killed, it loses nothing.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many tasks its own workers do at a time; 0 leaves encoding to others. Default: one for each processor
+    /// How many tasks its own workers do at a time; 0 leaves encoding to others and keeps one slot for what only a server does. Default: one for each processor
     #[arg(long, value_name = "N", env = "VODMILL_SERVER_SLOTS")]
     slots: Option<u32>,
     /// How long it goes on with what it has after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
     drain_seconds: f64,
+    /// Keep this many megabytes free on the disks of the data and work folders: below it, take no work and report ill health
+    #[arg(long, value_name = "MB", default_value_t = 1024, env = "VODMILL_SERVER_DISK_RESERVE_MB")]
+    disk_reserve: u64,
     #[command(flatten)]
     encoding: Encoding,
 }
@@ -42,21 +45,35 @@ const SHORTEST_SECRET: usize = 20;
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        raise_open_files(settings.server_options()?.max_connections);
+        let guard = settings.examined_guard().await?;
         let data = settings.data()?;
+        warn_of_readers(data.root());
         reach(&data).await?;
         let store = settings.open().await?;
+        let _database = the_only_server(settings, &store, &data).await?;
         let _alone = alone(&store, data.root())?;
+        if let Err(mismatch) = server::identity::check(&store, &data).await {
+            return Err(refused(mismatch));
+        }
+        server::rewind::check(&store, &data).await?;
         if _alone.is_some() {
-            store.bury_local_workers().await?;
+            store.lose_local_workers().await?;
         }
         store.ask_for_alerts(&settings.alerts()?).await?;
         let admin = admin(settings, &store).await?;
         let mut beside = Beside::start(settings, &store).await?;
+        let work = settings.work_folder.clone().unwrap_or_else(|| data.work());
+        let reserve = Reserve::new(
+            self.disk_reserve.saturating_mul(1 << 20),
+            [("data folder", data.root()), ("work folder", &work)],
+        );
         let app = App::new(store.clone(), data.clone(), admin, settings.server_options()?)
+            .with_reserve(reserve)
             .with_redis(beside.redis.clone());
         let address = settings.listen.as_deref().unwrap_or("127.0.0.1:8080");
         let listener =
-            TcpListener::bind(address).await.with_context(|| Usage(format!("cannot listen on {address}")))?;
+            server::bind(address).await.with_context(|| Usage(format!("cannot listen on {address}")))?;
         let _shown = metrics::show(settings, app.metrics.clone()).await?;
         let shutdown = Shutdown::on_signals()?;
         log::address(settings, "listening", &format!("http://{}", listener.local_addr()?));
@@ -64,10 +81,11 @@ impl Args {
         let (ending, orchestrating) = orchestrate(settings, &store, &mut beside)?;
         let closing = CancellationToken::new();
         let serving = tokio::spawn(server::run(app, listener, closing.clone()));
-        let options = self.options(&data, &store).await?;
-        let worked =
-            worker::run(store.desk(), handlers(&data, self.encoding.limits()), options, shutdown.clone())
-                .await;
+        let mut options = self.options(&work, &store, &guard).await?;
+        let tools = Tools { limits: self.encoding.limits(), guard, ..tools(&data, settings)? };
+        options.admission.memory = Some(tools.memory.clone());
+        let handlers = Handlers::default().with_transcoding(&tools);
+        let worked = worker::run(store.desk(), handlers, options, shutdown.clone()).await;
         if worked.is_err() {
             shutdown.drain();
         }
@@ -78,12 +96,13 @@ impl Args {
         orchestrating.await?;
         beside.end().await;
         worked?;
+        server::rewind::remember(&store, &data).await?;
         store.close().await;
         Ok(Done::Yes)
     }
 
-    async fn options(&self, data: &Data, store: &Store) -> anyhow::Result<Options> {
-        let mut options = Options::new(data.work());
+    async fn options(&self, work: &Path, store: &Store, guard: &Guard) -> anyhow::Result<Options> {
+        let mut options = Options::new(work);
         options.name = "server".into();
         options.outlives_drain = true;
         options.slots = match self.slots {
@@ -98,13 +117,37 @@ impl Args {
         let lease = duration(store.options().lease);
         options.error_wait = options.error_wait.min(lease / 4);
         options.error_wait_max = options.error_wait_max.min(lease);
-        options.admission = Admission::considerate();
+        options.admission =
+            Admission { disk_reserve: self.disk_reserve.saturating_mul(1 << 20), ..Admission::considerate() };
         if self.slots != Some(0) {
             options.capabilities =
-                Capabilities::new(self.encoding.able().await?).map_err(|bad| Usage(bad.to_string()))?;
+                Capabilities::new(self.encoding.able(guard).await?).map_err(|bad| Usage(bad.to_string()))?;
         }
         Ok(options)
     }
+}
+
+pub fn refused(mismatch: server::identity::Mismatch) -> anyhow::Error {
+    match mismatch {
+        server::identity::Mismatch::Store(error) => error.into(),
+        mismatch => Usage(mismatch.to_string()).into(),
+    }
+}
+
+/// A database in a file has one server at a time, whatever data folder that has. Held until dropped.
+async fn the_only_server(settings: &Settings, store: &Store, data: &Data) -> anyhow::Result<Option<File>> {
+    let Some(lock) = settings.lock_database()? else {
+        let path = settings.database_file()?.unwrap_or_default();
+        let there = store.storage().await?.unwrap_or_else(|| "another folder".into());
+        return Err(Usage(format!(
+            "another server uses the database {} with the files in {there}; this one is to use {}. Stop one of them, or give \
+             this one a database of its own with --database-url",
+            path.display(),
+            data.location()
+        ))
+        .into());
+    };
+    Ok(lock)
 }
 
 /// With the database in a file, one server at a time has the folder. On PostgreSQL any number may run.
@@ -169,13 +212,12 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
     Ok(AdminSecret::of(store, show, was_slower).await?)
 }
 
-fn handlers(data: &Data, limits: Limits) -> Handlers {
-    let mut tools = match data.bucket() {
+fn tools(data: &Data, settings: &Settings) -> Result<Tools, Usage> {
+    let tools = match data.bucket() {
         Some(bucket) => Tools::new(bucket.clone()),
         None => Tools::new(data.parts()),
     };
-    tools.limits = limits;
-    Handlers::default().with_transcoding(&tools)
+    Ok(Tools { file_limits: settings.file_limits()?, ..tools })
 }
 
 fn orchestrate(

@@ -6,9 +6,11 @@ mod folder;
 mod report;
 mod space;
 mod summary;
+mod supervisor;
 
 pub use choices::{Choices, find_encoders};
 pub use display::clock;
+pub use supervisor::{Supervised, supervise};
 
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, output};
@@ -19,6 +21,7 @@ use report::Report;
 use rules::JobId;
 use rules::job::State;
 use rules::placement::Capabilities;
+use rules::task::Death;
 use space::Space;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -49,7 +52,7 @@ pub struct Args {
     /// An encoder that makes no frame for so long is killed and its piece tried again
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, env = "VODMILL_STALL_SECONDS")]
     stall_seconds: f64,
-    /// The most memory one encoder may use, in megabytes. Default: no limit
+    /// The most memory one encoder may use, in megabytes. Default: twice what is estimated from its picture, and at least 2048
     #[arg(long, value_name = "MB", env = "VODMILL_ENCODER_MEMORY_MB")]
     encoder_memory: Option<u64>,
     /// Print events as lines of JSON
@@ -70,12 +73,13 @@ impl Args {
         let stall = Duration::try_from_secs_f64(self.stall_seconds)
             .map_err(|error| Usage(format!("--stall-seconds: {error}")))?;
         let folder = Folder::open(&self.output)?;
-        let tools = self.tools(&folder);
+        let tools = self.tools(&folder, settings).await?;
+        tools.file_limits.check_settings(&chosen).map_err(|bad| Usage(bad.to_string()))?;
         find_encoders(&mut chosen, &tools.guard).await?;
 
         let store = folder.store(settings).await?;
         let order = folder.order(&store, &source, chosen.clone(), stall).await?;
-        let (job, found) = submit(&store, &folder, &order).await?;
+        let (job, found) = submit(&store, &folder, &order, Supervised::here()).await?;
         // From the first word on, for who reads it may stop what it says has begun.
         let shutdown = Shutdown::on_signals()?;
         let mut display = Display::new(self.json, &self.file, &self.output);
@@ -121,10 +125,13 @@ impl Args {
         }
     }
 
-    fn tools(&self, folder: &Folder) -> Tools {
-        let mut tools = Tools::new(folder.parts());
-        tools.limits = super::worker::encoder_limits(self.encoder_memory);
-        tools
+    async fn tools(&self, folder: &Folder, settings: &Settings) -> anyhow::Result<Tools> {
+        Ok(Tools {
+            limits: super::worker::encoder_limits(self.encoder_memory),
+            guard: settings.examined_guard().await?,
+            file_limits: settings.file_limits()?,
+            ..Tools::new(folder.parts())
+        })
     }
 }
 
@@ -141,8 +148,19 @@ pub fn source(file: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The job for this order: the one that was begun before, if it can go on.
-async fn submit(store: &Store, folder: &Folder, order: &Order) -> anyhow::Result<(JobId, Found)> {
-    store.bury_all_workers().await?;
+async fn submit(
+    store: &Store,
+    folder: &Folder,
+    order: &Order,
+    supervised: Option<Supervised>,
+) -> anyhow::Result<(JobId, Found)> {
+    // A process that died of its work was replaced by its supervisor: the same run goes on, and a failure is one.
+    let goes_on = supervised.filter(|it| it.deaths > 0);
+    let death = if goes_on.is_some() { Death::Unexplained } else { Death::ByPerson };
+    let released = store.lose_all_workers(death).await?;
+    if goes_on.is_some_and(|it| it.is_hopeless(released)) {
+        anyhow::bail!("the working process dies again and again, and not of any of its tasks");
+    }
     // What failed for good and was not judged: a run that was ended then left it so, and this one is to try again.
     store.judge(&store.due(i64::MAX).await?.verdicts).await?;
     let spec = worker::transcode::spec(order)?;
@@ -157,6 +175,7 @@ async fn submit(store: &Store, folder: &Folder, order: &Order) -> anyhow::Result
         let (id, job) = (submitted.id(), store.job(submitted.id()).await?);
         match job.state {
             State::Cancelled => continue,
+            State::Failed if goes_on.is_some() => return Ok((id, Found::Some)),
             // Somebody has removed what it made.
             State::Completed if !folder.has(&published(store, id).await?) => continue,
             State::Completed => {}

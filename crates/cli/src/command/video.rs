@@ -121,7 +121,7 @@ fn describe(office: &Office, detail: &VideoDetail, now: i64) {
         "video {}  {}  {}  {}  job {}  user {}  uploaded {} ago{deleted}",
         video.id,
         video.slug,
-        video.title,
+        output::text(&video.title),
         video.state,
         or_dash(video.job),
         video.user,

@@ -1,9 +1,9 @@
 mod all;
 mod display;
 
-use crate::Done;
 use crate::office::{Bell, Error, Office};
 use crate::settings::{Settings, Usage};
+use crate::{Done, output};
 use anyhow::anyhow;
 use display::Display;
 use rules::JobId;
@@ -53,7 +53,7 @@ pub async fn follow(office: &Office, job: JobId, json: bool) -> anyhow::Result<D
     let mut display = Display::new(json);
     let done = until_interrupted(look_until_end(office, job, &mut display)).await?;
     if matches!(done, Done::Interrupted) {
-        eprintln!("job {job} goes on; `vodmill watch {job}` follows it again");
+        output::error_line(&format!("job {job} goes on; `vodmill watch {job}` follows it again"));
     }
     Ok(done)
 }

@@ -4,6 +4,7 @@ mod remote;
 pub use encoding::Encoding;
 
 use crate::beside::Beside;
+use crate::limits::raise_open_files;
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, metrics};
 use rules::placement::Capabilities;
@@ -49,7 +50,7 @@ pub struct Args {
     /// Takes nothing new while less than so many megabytes would stay free on the disk of the work folder
     #[arg(long, value_name = "MB", default_value_t = 1024, env = "VODMILL_WORKER_DISK_RESERVE_MB")]
     disk_reserve: u64,
-    /// Takes a task only if so many megabytes of memory are free for it
+    /// Takes a task only if so many megabytes of memory are free for it; an encoder waits for what it is estimated to need
     #[arg(long, value_name = "MB", default_value_t = 256, env = "VODMILL_WORKER_TASK_MEMORY_MB")]
     task_memory: u64,
     /// How many tasks may use hardware encoders at a time. Default: as many as there are slots
@@ -61,12 +62,14 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
+        raise_open_files(0);
         let shown = Metrics::of_worker(settings.work_folder(), metrics::token(settings)?);
         let _shown = metrics::show(settings, shown).await?;
         if let Some(address) = settings.server()? {
             self.suits_a_server()?;
             let options = self.options(settings)?;
-            return self.remote.run(address, options).await;
+            let guard = settings.examined_guard().await?;
+            return self.remote.run(address, options, guard, settings.file_limits()?).await;
         }
         self.remote.suits_a_database()?;
         let store = settings.open().await?;

@@ -28,6 +28,16 @@ enum Command {
     Register {
         /// How people tell workers apart
         name: String,
+        /// A capability that the worker may have, also several with commas between: the upper bound of what it declares.
+        /// Default: all that it declares, except the server's own kinds of work
+        #[arg(long = "allow", value_name = "NAME", value_delimiter = ',')]
+        capabilities: Vec<String>,
+        /// The pool it belongs to: it takes only jobs that name this pool
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
+        /// A user whose jobs it takes, also several with commas between. Default: all users
+        #[arg(long = "user", value_name = "NAME", value_delimiter = ',')]
+        users: Vec<String>,
     },
     /// Finish what it has and take nothing new
     Drain {
@@ -56,7 +66,16 @@ impl Args {
         let office = Office::open(settings).await?;
         match &self.command {
             None | Some(Command::List) => self.list(&office).await?,
-            Some(Command::Register { name }) => self.register(&office, name).await?,
+            Some(Command::Register { name, capabilities, pool, users }) => {
+                let asked = Registration {
+                    name: name.clone(),
+                    capabilities: capabilities.clone(),
+                    pool: pool.clone(),
+                    users: users.clone(),
+                    metadata: json!({}),
+                };
+                self.register(&office, asked).await?;
+            }
             Some(Command::Drain { worker }) => self.tell(&office, worker, Told::Drain).await?,
             Some(Command::Disable { worker }) => self.tell(&office, worker, Told::Disable).await?,
             Some(Command::Enable { worker }) => self.tell(&office, worker, Told::Enable).await?,
@@ -68,24 +87,43 @@ impl Args {
     async fn list(&self, office: &Office) -> anyhow::Result<()> {
         let workers = office.workers(self.all).await?;
         let now = office.now().await?;
-        let head = ["id", "name", "status", "phase", "load", "done", "failed", "heartbeat", "capabilities"];
+        let head = [
+            "id",
+            "name",
+            "status",
+            "phase",
+            "load",
+            "done",
+            "failed",
+            "heartbeat",
+            "capabilities",
+            "restricted to",
+        ];
+        if !self.json {
+            for worker in workers.iter().filter(|worker| worker.status != "offline") {
+                if let Some(refusal) = &worker.refusal {
+                    output::line(&format!("worker {} takes nothing new for now: {refusal}", worker.name));
+                }
+            }
+        }
         output::listing(self.json, &workers, head, |worker| {
             [
                 worker.id.clone(),
                 worker.name.clone(),
-                worker.status.clone(),
+                status(worker),
                 worker.phase.clone(),
                 format!("{}/{}", worker.running, worker.slots),
                 worker.done.to_string(),
                 worker.failed.to_string(),
                 worker.last_heartbeat.map_or_else(|| "never".into(), |at| output::ago(at, now)),
                 worker.capabilities.clone(),
+                restriction(worker),
             ]
         })
     }
 
-    async fn register(&self, office: &Office, name: &str) -> anyhow::Result<()> {
-        let asked = Registration { name: name.into(), capabilities: Vec::new(), metadata: json!({}) };
+    async fn register(&self, office: &Office, asked: Registration) -> anyhow::Result<()> {
+        let name = asked.name.clone();
         let Registered { worker_id, api_key } = office.register(asked).await?;
         if self.json {
             return output::json(&json!({ "worker": worker_id, "key": api_key }));
@@ -117,6 +155,21 @@ impl Args {
         output::line(&format!("worker {worker} {what}"));
         Ok(())
     }
+}
+
+fn status(worker: &View) -> String {
+    match &worker.suspended {
+        Some(why) => format!("suspended: {why}"),
+        None => worker.status.clone(),
+    }
+}
+
+fn restriction(worker: &View) -> String {
+    let pool = worker.pool.as_ref().map(|pool| format!("pool {pool}"));
+    let users: Option<Vec<String>> = worker.users.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let users = users.map(|users| format!("users {}", users.join(", ")));
+    let both: Vec<String> = pool.into_iter().chain(users).collect();
+    if both.is_empty() { "-".into() } else { both.join("; ") }
 }
 
 /// A worker by its id or its name. Of several of a name, the one that is not offline is meant.

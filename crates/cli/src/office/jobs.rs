@@ -106,9 +106,9 @@ impl Office {
     pub async fn retry(&self, job: JobId) -> Result<Job> {
         match self {
             Office::Database(here) => {
-                here.store.retry_job(job, None).await?;
+                let goes_on = here.retry(job).await?;
                 here.tell().await;
-                Ok(here.store.job(job).await?)
+                Ok(here.store.job(goes_on).await?)
             }
             Office::Server(there) => Ok(there.post(["jobs", &job.to_string(), "retry"], &json!({})).await?),
         }

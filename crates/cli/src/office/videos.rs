@@ -77,7 +77,7 @@ impl Office {
         match self {
             Office::Database(here) => {
                 let video = called(&here.store, name).await?;
-                Ok(again(&here.store, &here.ingest()?, &video, asked).await?)
+                Ok(again(&here.store, &here.ingest().await?, &video, asked).await?)
             }
             Office::Server(there) => {
                 let begun: Begun = there.post(["videos", name, "retranscode"], &asked).await?;
@@ -88,9 +88,23 @@ impl Office {
 }
 
 impl Database {
-    /// The server's own way of making jobs, over its folder.
-    fn ingest(&self) -> Result<Ingest> {
+    /// Of a job that has made no files, no data folder is looked at.
+    pub(super) async fn retry(&self, job: JobId) -> Result<JobId> {
+        if self.store.committed_files(job).await?.is_empty() {
+            self.store.retry_job(job, None).await?;
+            return Ok(job);
+        }
         let data = self.settings.data().map_err(Error::Settings)?;
+        let ours = server::identity::check(&self.store, &data).await;
+        ours.map_err(|mismatch| Error::Settings(crate::command::serve::refused(mismatch)))?;
+        Ok(server::inventory::retry(&self.store, &data, job).await?)
+    }
+
+    /// The server's own way of making jobs, over its folder.
+    async fn ingest(&self) -> Result<Ingest> {
+        let data = self.settings.data().map_err(Error::Settings)?;
+        let ours = server::identity::check(&self.store, &data).await;
+        ours.map_err(|mismatch| Error::Settings(crate::command::serve::refused(mismatch)))?;
         let options = self.settings.server_options().map_err(Error::Settings)?;
         Ok(Ingest::new(self.store.clone(), data, Arc::new(options)))
     }

@@ -7,8 +7,13 @@ use std::collections::HashMap;
 use store::alert::Kind;
 
 /// Workers come and go all day.
-const BY_DEFAULT: [Kind; 4] =
-    [Kind::StaleJobRecovered, Kind::JobMaxRetriesExceeded, Kind::JobFailedPattern, Kind::VideoReady];
+const BY_DEFAULT: [Kind; 5] = [
+    Kind::StaleJobRecovered,
+    Kind::JobMaxRetriesExceeded,
+    Kind::JobFailedPattern,
+    Kind::WorkerSuspended,
+    Kind::VideoReady,
+];
 
 pub fn webhook(settings: &Settings) -> anyhow::Result<Option<Options>> {
     let Some(url) = url(settings) else { return Ok(None) };

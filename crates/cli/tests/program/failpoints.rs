@@ -136,7 +136,17 @@ killed_at![
 mod by_hand {
     use super::*;
 
-    pub const STEPS: &[&str] = &["migrate", "submit", "cancel", "rerun", "hedge", "manage"];
+    pub const STEPS: &[&str] = &[
+        "migrate",
+        "submit",
+        "cancel",
+        "rerun",
+        "hedge",
+        "manage",
+        "lose_worker",
+        "begin_timeline",
+        "move_storage",
+    ];
 
     crate::on_both_engines![
         a_killed_migration_is_made_whole_by_the_next,
@@ -145,7 +155,31 @@ mod by_hand {
         a_killed_retry_is_retried_by_the_next,
         a_killed_hedge_is_made_by_the_next_and_the_slower_execution_is_stopped,
         a_killed_word_to_a_worker_is_said_again,
+        a_killed_change_of_what_a_database_is_can_be_made_again,
     ];
+
+    /// On SQLite alone a server that starts knows the workers before it to be dead.
+    #[test]
+    fn a_killed_release_of_a_dead_servers_leases_is_made_by_the_next() {
+        use crate::support::house::House;
+        let mut house = House::with(Engine::Sqlite, &[("VODMILL_BACKOFF_SECONDS", "0.3")]);
+        house.upload(&house.sample("talk.mp4", 5), "slug=talk");
+        house.stop();
+        house.set("VODMILL_SERVER_SLOTS", "2");
+        house.set("VODMILL_FAILPOINT", "claim.after");
+        house.starts_and_dies();
+
+        for moment in ["lose_worker.before", "lose_worker.after"] {
+            house.set("VODMILL_FAILPOINT", moment);
+            house.starts_and_dies();
+        }
+
+        house.set("VODMILL_FAILPOINT", "none");
+        house.start();
+        let lost = "SELECT count(*) FROM execution_aborted WHERE failure = 'worker_lost'";
+        assert_eq!(house.world.count(lost), 1, "once for one death");
+        house.is_healthy();
+    }
 
     fn a_killed_migration_is_made_whole_by_the_next(engine: Engine) {
         for moment in ["migrate.before", "migrate.after"] {
@@ -233,6 +267,26 @@ mod by_hand {
         world.is_healthy();
     }
 
+    fn a_killed_change_of_what_a_database_is_can_be_made_again(engine: Engine) {
+        let world = World::new(engine);
+        let migrate = |flag| {
+            let data = world.folder.path().join("data");
+            world.vodmill(&["migrate", flag]).env("VODMILL_DATA_FOLDER", data.to_str().unwrap())
+        };
+        for (flag, step, count) in [
+            ("--new-timeline", "begin_timeline", "SELECT count(*) FROM timeline"),
+            ("--move-storage", "move_storage", "SELECT count(*) FROM setting"),
+        ] {
+            let before = world.count(count);
+            is_killed(migrate(flag), &format!("{step}.before"));
+            assert_eq!(world.count(count), before);
+            is_killed(migrate(flag), &format!("{step}.after"));
+            assert_eq!(world.count(count), before + 1);
+            migrate(flag).succeeds();
+        }
+        world.is_healthy();
+    }
+
     fn a_killed_word_to_a_worker_is_said_again(engine: Engine) {
         let world = World::new(engine);
         world.submit("name = 'x'\n[[stage]]\nname = 'a'\nkind = 'noop'");
@@ -283,7 +337,8 @@ fn every_durable_step_is_killed() {
         assert!(lists.iter().any(|list| list.contains(&name.as_str())), "{name} is killed by no test");
     }
     for name in files::Step::ALL.iter().map(|step| step.name()) {
-        let is_killed = of_files::is_killed(&name) || BY_TRANSCODE.contains(&name.as_str());
+        let by_itself = [BY_TRANSCODE, by_itself::OF_FILES].concat();
+        let is_killed = of_files::is_killed(&name) || by_itself.contains(&name.as_str());
         assert!(is_killed, "{name} is killed by no test");
     }
 }
@@ -313,7 +368,10 @@ fn every_change_of_files_has_a_name_of_its_own() {
         "worker/src/transcode/encode.rs",
         "worker/src/transcode/package.rs",
         "worker/src/transcode/thumbnails.rs",
+        "worker/src/transcode/compare.rs",
         "worker/src/context.rs",
+        // A trial file of `doctor --host`.
+        "worker/src/guard/cage/examine.rs",
         "worker/src/workshop.rs",
         "cli/src/command/transcode/space.rs",
         // What the steps are made of.

@@ -7,16 +7,20 @@
 
 mod admin;
 mod arrows;
+mod attacks;
 mod bench;
 mod browser;
 mod chaos;
 mod failpoints;
+mod faults;
 mod listings;
 mod live;
 mod mistakes;
+mod poison;
 mod processes;
 mod redis;
 mod resume;
+mod security;
 mod server;
 mod storage;
 mod support;

@@ -5,7 +5,7 @@ mod disk;
 mod encoders;
 mod kills;
 mod reruns;
-mod room;
+pub mod room;
 mod signals;
 mod sources;
 mod steps;

@@ -177,10 +177,11 @@ impl World {
         self.folder.path().join("effects")
     }
 
-    /// The lines of the effects file, sorted.
+    /// The lines of the effects file, sorted, without the timelines that their keys begin with.
     pub fn effect_lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.effects()).unwrap_or_default();
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let lines = text.lines().map(|line| line.split_once('/').expect("a timeline and a key").1);
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
         lines.sort();
         lines
     }
@@ -228,8 +229,12 @@ pub struct Program {
 }
 
 impl Program {
+    /// A `PATH` of our own leads to tools that are scripts, which no sandbox lets do what they do.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
+        if name == "PATH" {
+            self.command.env("VODMILL_SANDBOX", "off");
+        }
         self
     }
 

@@ -8,12 +8,13 @@
 //! | `exact` | no frame is lost or doubled, at any seam, from any container |
 //! | `picture`, `time`, `sound`, `text` | the oddities of files, by what they touch |
 //! | `outputs` | what a person may ask for |
-//! | `refusals` | what cannot become a stream |
+//! | `refusals`, `limits` | what cannot become a stream, and what asks for too much |
 //!
 //! To add an oddity: make the source in a test named for the rule (`docs/input.md` states it), and say what must be
 //! seen. [`stream::Stream::play`] checks for every stream what holds for all of them.
 
 mod exact;
+mod limits;
 mod outputs;
 mod picture;
 mod refusals;

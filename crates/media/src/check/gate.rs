@@ -18,8 +18,10 @@ pub struct Expect {
     pub frames: BTreeMap<String, u64>,
     /// How long picture and sound last, in seconds.
     pub duration: Option<f64>,
-    /// All files, relative to the folder. Empty: not known.
+    /// All files, relative to `below`. Empty: not known.
     pub artifacts: Vec<Artifact>,
+    /// Where they are in the folder: empty, or a folder with `/` at its end.
+    pub below: String,
     /// There are other files besides: not all are known.
     pub has_others: bool,
 }
@@ -38,9 +40,9 @@ impl Expect {
         let read = |place: String| {
             let name = folder.resolve("", &format!("{place}{}", Presentation::FILE)).ok()?;
             let record: Presentation = serde_json::from_slice(&folder.read(&name, MAX_RECORD).ok()?).ok()?;
-            let at = |file: &Artifact| Artifact { path: format!("{place}{}", file.path), ..file.clone() };
             Some(Expect {
-                artifacts: record.files().map(at).collect(),
+                artifacts: record.files().cloned().collect(),
+                below: place,
                 has_others: true,
                 ..Expect::default()
             })
@@ -54,8 +56,13 @@ impl Expect {
 
     /// Reads every file, and returns how many are as they were committed.
     pub(super) fn files(&self, folder: &Folder, findings: &mut Findings) -> u64 {
-        let proved = self.artifacts.iter().filter(|artifact| is_proved(artifact, folder, findings)).count();
-        let listed: HashSet<_> = self.artifacts.iter().map(|artifact| artifact.path.as_str()).collect();
+        let path = |artifact: &Artifact| format!("{}{}", self.below, artifact.path);
+        let proved = self
+            .artifacts
+            .iter()
+            .filter(|artifact| is_proved(artifact, path(artifact), folder, findings))
+            .count();
+        let listed: HashSet<_> = self.artifacts.iter().map(path).collect();
         let present = if listed.is_empty() || self.has_others {
             Vec::new()
         } else {
@@ -94,10 +101,10 @@ impl Expect {
     }
 }
 
-fn is_proved(artifact: &Artifact, folder: &Folder, findings: &mut Findings) -> bool {
-    let Artifact { path, bytes, sha256 } = artifact;
+fn is_proved(artifact: &Artifact, path: String, folder: &Folder, findings: &mut Findings) -> bool {
+    let Artifact { bytes, sha256, .. } = artifact;
     let place = Place::file(path.clone());
-    let name = match folder.resolve("", path) {
+    let name = match folder.resolve("", &path) {
         Ok(name) => name,
         Err(Astray::Missing | Astray::Outside) => {
             findings.add(&rule::GATE_MISSING, place, "the file was committed and is not there");

@@ -4,6 +4,7 @@ use super::segment::{Place, Segment, only_track};
 use super::{Entry, Error, Reader, Sample, malformed};
 use crate::manifest::{self, Shape};
 use crate::ratio::Ratio;
+use pipeline::Name;
 use std::fs::File;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     /// Of the track: also the folder its files are written into.
-    pub name: String,
+    pub name: Name,
     /// The number on the grid of the file's first frame.
     pub first_frame: u64,
     /// How many frames the file must have.

@@ -3,13 +3,14 @@
 use super::segment::{Place, only_track};
 use super::{Entry, Error, Reader, Sample, malformed};
 use crate::manifest::{self, Shape};
+use pipeline::Name;
 use std::fs::File;
 use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutAudio {
     /// Of the track: also the folder its files are written into.
-    pub name: String,
+    pub name: Name,
     /// How many packets at the start only warm up the decoder: they are left out, and the one after them begins at 0.
     pub priming: u64,
     /// How many packets must be left.
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn bounds_are_converted_to_the_clock_of_the_sound() {
-        let (name, starts) = ("audio-en".into(), vec![0, 180_180, 360_360]);
+        let (name, starts) = ("audio-en".parse().unwrap(), vec![0, 180_180, 360_360]);
         let cut = CutAudio { name, priming: 1, packets: 10, starts, clock: 30_000 };
 
         assert_eq!(cut.inner_bounds(48_000), [288_288, 576_576]);

@@ -1,6 +1,7 @@
 //! A file that is hashed while it is written.
 
 use crate::manifest::Artifact;
+use pipeline::FilePath;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -8,7 +9,7 @@ use std::path::Path;
 
 /// A new file below a folder. It is the caller's to make it durable.
 pub struct Output {
-    path: String,
+    path: FilePath,
     file: BufWriter<File>,
     hash: Sha256,
     bytes: u64,
@@ -16,7 +17,9 @@ pub struct Output {
 
 impl Output {
     /// `path` is relative to `folder`, and so written into the artifact.
-    pub fn create(folder: &Path, path: String) -> io::Result<Self> {
+    pub fn create(folder: &Path, path: &str) -> io::Result<Self> {
+        let path: FilePath =
+            path.parse().map_err(|bad| io::Error::new(io::ErrorKind::InvalidFilename, bad))?;
         let file = folder.join(&path);
         fs::create_dir_all(file.parent().unwrap_or(folder))?;
         let file = BufWriter::new(File::create(file)?);

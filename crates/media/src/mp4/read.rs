@@ -21,6 +21,8 @@ pub struct Reader<R> {
     at: u64,
     bytes: u64,
     next_dts: HashMap<u32, u64>,
+    /// Bytes of all samples so far.
+    described: u64,
 }
 
 /// A `moof` and the samples it describes.
@@ -41,8 +43,8 @@ impl<R: Read + Seek> Reader<R> {
                 b"moov" => {
                     let moov = header.body(&mut input, MAX_MOOV)?;
                     let movie = Movie::parse(&moov)?;
-                    let next_dts = HashMap::new();
-                    return Ok(Reader { input, movie, moov, at: header.end, bytes, next_dts });
+                    let (next_dts, described) = (HashMap::new(), 0);
+                    return Ok(Reader { input, movie, moov, at: header.end, bytes, next_dts, described });
                 }
                 b"moof" | b"mdat" => return Err(malformed("media before its description")),
                 _ => at = header.end,
@@ -54,7 +56,8 @@ impl<R: Read + Seek> Reader<R> {
     /// Reads a media segment, whose `moov` is in an init segment that was read before.
     pub fn segment(mut input: R, movie: Movie) -> Result<Self, Error> {
         let bytes = input.seek(SeekFrom::End(0))?;
-        Ok(Reader { input, movie, moov: Vec::new(), at: 0, bytes, next_dts: HashMap::new() })
+        let (moov, next_dts) = (Vec::new(), HashMap::new());
+        Ok(Reader { input, movie, moov, at: 0, bytes, next_dts, described: 0 })
     }
 
     pub fn movie(&self) -> &Movie {
@@ -75,10 +78,21 @@ impl<R: Read + Seek> Reader<R> {
                 let moof = header.body(&mut self.input, MAX_MOOF)?;
                 let (movie, next_dts) = (&self.movie, &mut self.next_dts);
                 let mut context = Context { movie, next_dts, moof_at: offset, file_bytes: self.bytes };
-                return Ok(Some(Fragment { offset, samples: context.samples(&moof)? }));
+                let samples = context.samples(&moof)?;
+                self.count(&samples)?;
+                return Ok(Some(Fragment { offset, samples }));
             }
         }
         Ok(None)
+    }
+
+    /// Refuses samples that share their bytes: a small file could describe terabytes, and copying them would write these.
+    fn count(&mut self, samples: &[Sample]) -> Result<(), Error> {
+        self.described += samples.iter().map(|sample| u64::from(sample.size)).sum::<u64>();
+        match self.described <= self.bytes {
+            true => Ok(()),
+            false => Err(malformed("the samples have more bytes than the file")),
+        }
     }
 
     /// Copies the bytes of these samples, one after the other; neighbours in the file at once.

@@ -19,18 +19,15 @@ impl Place<'_> {
     /// Writes the init segment. Only the track's first run calls it `init.mp4`: those of the others are dropped when
     /// they are equal to it, and must not be taken for it when they are not.
     pub fn write_init(&self, moov: &[u8], first_segment: u32, delay: u32) -> Result<Artifact, Error> {
-        let name = match first_segment {
-            0 => "init.mp4".to_owned(),
-            number => format!("init-{:05}.mp4", u64::from(number) + 1),
-        };
-        let mut output = Output::create(self.folder, format!("{}/{name}", self.track))?;
+        let path = manifest::Track::init_path(self.track, first_segment);
+        let mut output = Output::create(self.folder, &path)?;
         output.write_all(&write::init(moov, delay)?)?;
         Ok(output.finish()?)
     }
 
     pub fn begin_segment(&self, number: u32, start: u64) -> Result<Segment, Error> {
-        let path = format!("{}/seg-{:05}.m4s", self.track, u64::from(number) + 1);
-        let mut output = Output::create(self.folder, path)?;
+        let path = manifest::Track::segment_path(self.track, number);
+        let mut output = Output::create(self.folder, &path)?;
         output.write_all(write::STYP)?;
         Ok(Segment { output, number, start, duration: 0, samples: 0, key_frames: Vec::new() })
     }

@@ -1,6 +1,6 @@
 //! From what ffprobe said to the [`Source`].
 
-use super::packets::Packets;
+use super::packets::{Packets, Reader};
 use super::picture::{self, Shown};
 use super::report::{self, Stream};
 use super::{Looked, Unusable, tracks};
@@ -14,17 +14,17 @@ const MOST_CHAPTERS: usize = 1000;
 /// A header may be off by so much, in seconds, before it is worth a note.
 const HEADER_SLACK: f64 = 1.0;
 
-pub fn packets(looked: &Looked, csv: &[u8]) -> Packets {
+pub fn reader(looked: &Looked, most_frames: u64) -> Reader {
     let ticks = |stream: &Stream| Some((stream.index?, time_base(stream).inverse().to_f64()));
     let audio: BTreeMap<u32, f64> = looked.sounds().filter_map(ticks).collect();
     let video = looked.picture().and_then(|stream| stream.index);
-    Packets::read(csv, video, &audio, looked.may_jump())
+    Reader::new(video, &audio, looked.may_jump(), most_frames)
 }
 
 pub fn source(looked: Looked, mut packets: Packets, stderr: &str) -> Result<Source, Unusable> {
     let mut notes = looked.chosen.notes.clone();
     let audio = audio(&looked, &packets, &mut notes);
-    let frames = std::mem::take(&mut packets.video);
+    let frames = std::mem::take(&mut packets.video).into_vec();
     let video = match looked.picture() {
         Some(_) if frames.is_empty() && stderr.contains("external track") => return Err(Unusable::Elsewhere),
         Some(stream) => {
@@ -52,7 +52,7 @@ pub fn source(looked: Looked, mut packets: Packets, stderr: &str) -> Result<Sour
 }
 
 impl Looked {
-    fn picture(&self) -> Option<&Stream> {
+    pub(super) fn picture(&self) -> Option<&Stream> {
         self.chosen.video.map(|at| &self.report.streams[at])
     }
 

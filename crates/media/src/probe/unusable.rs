@@ -1,6 +1,7 @@
 //! Why a file cannot become a stream, in a person's words.
 
 use super::Answer;
+use crate::limits::Exceeded;
 
 /// What is wrong with the file and what to do about it. Permanent: the same file gives the same answer for ever.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +44,8 @@ pub enum Unusable {
     NoFrames,
     #[error("the file holds no sound that can be decoded, and no picture")]
     NoSound,
+    #[error(transparent)]
+    TooMuch(Exceeded),
     #[error("the file cannot be believed: {0}")]
     Absurd(String),
 }

@@ -4,8 +4,9 @@
 //! yet done the others".
 
 use crate::config::Shape;
-use crate::world::{At, Letter, Word, World};
-use rules::task::{Command, Role};
+use crate::world::{At, Letter, TICK, Word, World};
+use rules::backoff::{Backoff, Jitter};
+use rules::task::{Command, Death, Role};
 use rules::worker::{self, Status};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,17 +64,30 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Duty {
     Recover,
+    /// Its worker process is known to have died.
+    LoseWorker(Death),
     Retry,
     Settle,
     Judge,
 }
 
 impl Duty {
-    pub const ALL: [Duty; 4] = [Duty::Recover, Duty::Retry, Duty::Settle, Duty::Judge];
+    pub const ALL: [Duty; 6] = [
+        Duty::Recover,
+        Duty::LoseWorker(Death::Unexplained),
+        Duty::LoseWorker(Death::ByPerson),
+        Duty::Retry,
+        Duty::Settle,
+        Duty::Judge,
+    ];
 
     pub fn command(self) -> Command {
         match self {
             Duty::Recover => Command::Recover,
+            Duty::LoseWorker(death) => {
+                let backoff = Backoff { initial: TICK, max: TICK };
+                Command::LoseWorker { death, backoff, jitter: Jitter(500) }
+            }
             Duty::Retry => Command::Retry,
             Duty::Settle => Command::Settle,
             Duty::Judge => Command::Judge,
@@ -120,6 +134,8 @@ impl Action {
             Action::Duty { at, duty } => {
                 let verb = match duty {
                     Duty::Recover => "recovers",
+                    Duty::LoseWorker(Death::Unexplained) => "counts the death of the worker of",
+                    Duty::LoseWorker(Death::ByPerson) => "takes back from a worker that a person ended",
                     Duty::Retry => "retries",
                     Duty::Settle => "settles",
                     Duty::Judge => "judges",

@@ -4,13 +4,13 @@
 
 use crate::action::Action;
 use crate::config::Config;
-use crate::world::{At, Job, NOW, TaskRow, World};
+use crate::world::{At, DEAD, Job, NOW, TaskRow, World};
 use rules::execution::Status::{self, Aborted, Committed, Done, InProgress, Leased};
 use rules::failure;
 use rules::job;
 use rules::task::Name::{self, Error, New, Ready, Running};
 use rules::task::Role::{self, Orchestrator, Worker};
-use rules::task::{Event, State, Task};
+use rules::task::{Command, Event, State, Task};
 
 /// What can be wrong with a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +24,7 @@ pub enum Breach {
     Miscounted,
     JobAgainstItsTable,
     ClaimedWhileClosed,
+    FailedByOneRemoteWord,
 }
 
 type Move = (&'static str, Role, Name, Name, Option<(Option<Status>, Status)>);
@@ -42,6 +43,8 @@ const LEGAL: &[Move] = &[
     ("recover", Orchestrator, Running, Ready, Some((Some(InProgress), Aborted))),
     ("recover", Orchestrator, Running, Error, Some((Some(Leased), Aborted))),
     ("recover", Orchestrator, Running, Error, Some((Some(InProgress), Aborted))),
+    ("lose_worker", Orchestrator, Running, Error, Some((Some(Leased), Aborted))),
+    ("lose_worker", Orchestrator, Running, Error, Some((Some(InProgress), Aborted))),
     ("retry", Orchestrator, Error, Ready, None),
     ("judge", Orchestrator, Error, Error, None),
     ("rerun", Orchestrator, Error, Ready, None),
@@ -50,6 +53,13 @@ const LEGAL: &[Move] = &[
     ("withdraw", Orchestrator, Running, New, Some((Some(InProgress), Aborted))),
     ("withdraw", Orchestrator, Error, Error, None),
 ];
+
+/// A remote worker's word alone never makes a failure permanent.
+pub fn of_witness(command: &Command, event: &Event, before: &TaskRow) -> Option<Breach> {
+    let is_remote = matches!(command, Command::Fail { witness: failure::Witness::Remote { .. }, .. });
+    let is_permanent = event.failure == Some(failure::Kind::Permanent);
+    (is_remote && is_permanent && !before.is_doubted).then_some(Breach::FailedByOneRemoteWord)
+}
 
 /// What is wrong with one move.
 pub fn of_move(event: &Event, before: &TaskRow, after: &TaskRow, action: &Action) -> Option<Breach> {
@@ -87,7 +97,9 @@ fn illegal(event: &Event, before: &TaskRow, after: &TaskRow, action: &Action) ->
         Some(Breach::Unaudited)
     } else if event.command == "commit" && !(lease_was_live && is_word_of_holder(action, &before.task)) {
         Some(Breach::CommitWithoutLease)
-    } else if event.command == "recover" && lease_was_live {
+    } else if (event.command == "recover" && lease_was_live)
+        || (event.command == "lose_worker" && !is_of_the_dead(&before.task))
+    {
         Some(Breach::LiveLeaseTaken)
     } else {
         None
@@ -109,12 +121,21 @@ fn is_word_of_holder(action: &Action, task: &Task) -> bool {
     }
 }
 
+fn is_of_the_dead(task: &Task) -> bool {
+    matches!(&task.state, State::Running { lease, .. } if lease.worker == DEAD)
+}
+
 /// A claim counts an attempt and raises the fence; only work given back or withdrawn takes the attempt back,
 /// and only a person's retry begins a new count.
 fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
     let ended_without_counting = matches!(
         event.failure,
-        Some(failure::Kind::Drained | failure::Kind::StorageAway | failure::Kind::Withdrawn)
+        Some(
+            failure::Kind::Unconfirmed
+                | failure::Kind::Drained
+                | failure::Kind::StorageAway
+                | failure::Kind::Withdrawn
+        )
     );
     let attempts = match event.command {
         "claim" => before.attempts + 1,

@@ -6,7 +6,9 @@ use crate::config::{Config, Faults, job, stage};
 use crate::configs::{one_task, optional_stage, plan_beside_work};
 use crate::flaw::Flaw;
 use crate::mill::shortest_trace;
-use crate::properties::{ATTEMPTS, CANCELLED_TOO_LATE, FM_001, IN_ORDER, LIVE_COMMIT, ONE_COMMIT, RECOVERY};
+use crate::properties::{
+    ATTEMPTS, CANCELLED_TOO_LATE, COUNTED, FM_001, IN_ORDER, LIVE_COMMIT, ONE_COMMIT, RECOVERY,
+};
 use crate::reverse::{self, CAN_END};
 use crate::world::Word;
 use rules::job::Phase::{Planning, Processing};
@@ -37,7 +39,7 @@ fn is_commit(action: &Action) -> bool {
 
 #[test]
 fn without_the_fence_two_workers_commit_one_task() {
-    let config = Config { faults: FAIR_WEATHER, ..one_task() };
+    let config = Config { faults: FAIR_WEATHER, max_attempts: 3, ..one_task() };
 
     let trace = trace(config, Flaw::Unchecked(Checks::without_fence()), FM_001);
 
@@ -89,6 +91,26 @@ fn a_recovery_that_does_not_count_attempts_is_noticed() {
 
     assert_eq!(trace.len(), 5);
     assert!(matches!(trace[4], Action::Claim { .. }));
+}
+
+#[test]
+fn a_death_that_is_not_counted_is_noticed() {
+    let config = Config { faults: Faults { crash: true, ..FAIR_WEATHER }, ..one_task() };
+
+    let trace = trace(config, Flaw::SparesEveryDeath, COUNTED);
+
+    // Submit, claim, the process dies, and its task is as good as new.
+    assert_eq!(trace.len(), 4);
+    assert!(matches!(trace[2], Action::Restart { .. }));
+}
+
+#[test]
+fn a_worker_that_is_taken_for_dead_and_lives_is_noticed() {
+    let config = Config { faults: FAIR_WEATHER, ..one_task() };
+
+    let trace = trace(config, Flaw::TakesTheLivingForDead, RECOVERY);
+
+    assert_eq!(trace.len(), 3);
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct Faults {
     pub person: bool,
     /// Workers send heartbeats, are found silent, are disabled and enabled.
     pub fleet: bool,
+    /// The workers are remote: that one of them calls work hopeless needs to be confirmed.
+    pub remote: bool,
 }
 
 impl Faults {
@@ -53,6 +55,7 @@ impl Faults {
         failure: false,
         person: false,
         fleet: false,
+        remote: false,
     };
     /// All but the fleet's own affairs, which multiply everything else.
     pub const ALL: Faults = Faults {
@@ -64,6 +67,7 @@ impl Faults {
         failure: true,
         person: true,
         fleet: false,
+        remote: false,
     };
 }
 

@@ -72,6 +72,13 @@ pub fn storage_away() -> Config {
     Config { processes: 2, max_attempts: 1, faults, ..Config::new("storage away", vec![stages]) }
 }
 
+/// Remote workers: a job that one of them calls hopeless is tried by another.
+pub fn remote_workers() -> Config {
+    let stages = job([stage("segment", Processing, 1), stage("join", UploadingOutputs, 1).needs("segment")]);
+    let faults = Faults { remote: true, drain: false, storage: false, ..Faults::ALL };
+    Config { faults, ..Config::new("remote workers", vec![stages]) }
+}
+
 /// A worker in good health whose encoder may stand still.
 pub fn hung_encoder() -> Config {
     let faults = Faults { drain: false, ..Faults::ALL };

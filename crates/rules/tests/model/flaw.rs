@@ -1,7 +1,8 @@
 //! Mistakes that could have been made, to prove that the checker would have found them.
 
-use crate::world::NOW;
-use rules::task::{Change, Checks, Command, Refusal, State, Task, decide_with};
+use crate::world::{DEAD, NOW};
+use rules::failure::Kind;
+use rules::task::{Change, Checks, Command, Death, Event, Refusal, State, Task, decide_with};
 
 #[derive(Debug, Clone)]
 pub enum Flaw {
@@ -12,6 +13,10 @@ pub enum Flaw {
     RecoversLiveLeases,
     /// Recovery doesn't look whether an attempt is left.
     RecoversForEver,
+    /// A death is held against nobody: work that kills its worker is done again for ever.
+    SparesEveryDeath,
+    /// Workers are taken for dead that are not.
+    TakesTheLivingForDead,
     /// There is no recovery.
     NeverRecovers,
     /// A commit that is settled after its job has closed sets nothing in motion.
@@ -34,8 +39,27 @@ impl Flaw {
                 let change = decide(&Task { max_attempts: u32::MAX, ..task.clone() })?;
                 Ok(Change { task: Task { max_attempts: task.max_attempts, ..change.task }, ..change })
             }
+            (Flaw::SparesEveryDeath, Command::LoseWorker { death: Death::Unexplained, backoff, jitter }) => {
+                let spared =
+                    Command::LoseWorker { death: Death::ByPerson, backoff: *backoff, jitter: *jitter };
+                let change = decide_with(task, &spared, NOW, &Checks::default())?;
+                let event = Event { failure: Some(Kind::WorkerLost), ..change.event };
+                Ok(Change { event, ..change })
+            }
             (Flaw::NeverRecovers, Command::Recover) => Err(Refusal::LeaseLive),
             _ => decide(task),
+        }
+    }
+}
+
+impl Flaw {
+    /// Whether the orchestrator believes that the process which holds the task is dead.
+    pub fn takes_for_dead(&self, task: &Task) -> bool {
+        match &task.state {
+            State::Running { lease, .. } => {
+                lease.worker == DEAD || matches!(self, Flaw::TakesTheLivingForDead)
+            }
+            State::New | State::Ready { .. } | State::Done { .. } | State::Error { .. } => false,
         }
     }
 }

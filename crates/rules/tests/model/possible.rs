@@ -33,7 +33,10 @@ fn orchestrator(config: &Config, world: &World, to: &mut Vec<Action>) {
     let new = world.jobs.iter().enumerate().filter(|(_, rows)| rows.is_new());
     to.extend(new.map(|(job, _)| Action::Submit { job }));
     for (at, row) in world.tasks() {
-        let is_accepted = |duty: &Duty| config.flaw.decide(&row.task, &duty.command()).is_ok();
+        let is_lost = config.flaw.takes_for_dead(&row.task);
+        let is_known = |duty: &Duty| is_lost || !matches!(duty, Duty::LoseWorker(_));
+        let is_accepted =
+            |duty: &Duty| is_known(duty) && config.flaw.decide(&row.task, &duty.command()).is_ok();
         let duties = Duty::ALL.into_iter().filter(is_accepted);
         to.extend(duties.map(|duty| Action::Duty { at, duty }));
     }

@@ -14,7 +14,9 @@ pub const ONE_COMMIT: &str = "INV_001: a task takes effect at most once";
 pub const FM_001: &str = "FM_001: no two executions of a task both take effect";
 pub const LIVE_COMMIT: &str = "a commit needs the live lease of its own token";
 pub const ONE_HOLDER: &str = "at most one token of a task would be accepted";
-pub const RECOVERY: &str = "recovery takes no live lease";
+pub const RECOVERY: &str =
+    "recovery takes no live lease, and no lease of a live worker is taken for a dead one's";
+pub const COUNTED: &str = "attempts are counted, but not for work given back or withdrawn";
 pub const ATTEMPTS: &str = "counted attempts never exceed the maximum";
 pub const CANCELLED_TOO_LATE: &str = "no job is cancelled of which everything is committed";
 pub const IN_ORDER: &str = "a task runs only after all it needs";
@@ -83,7 +85,7 @@ fn accepted_tokens(mill: &Mill, world: &World, at: At, row: &TaskRow) -> usize {
     let is_accepted = |token: &Token| {
         [Word::Progress(0), Word::Commit].into_iter().any(|word| {
             let letter = Letter { at, word, from: 0, token: *token };
-            mill.0.flaw.decide(&row.task, &command(letter)).is_ok()
+            mill.0.flaw.decide(&row.task, &command(&mill.0, row, letter)).is_ok()
         })
     };
     let mut tokens: Vec<Token> = held.chain(sent).filter(is_accepted).collect();
@@ -106,6 +108,9 @@ fn runs_in_order(mill: &Mill, world: &World) -> bool {
 fn breaches() -> Vec<Property<Mill>> {
     vec![
         always("INV_003: tasks move only along the table", |_, w| is_clean(w, Breach::IllegalMove)),
+        always("one remote worker alone fails no job for good", |_, w| {
+            is_clean(w, Breach::FailedByOneRemoteWord)
+        }),
         always("INV_003: every move is audited, once", |_, w| is_clean(w, Breach::Unaudited)),
         always("INV_004: committed work is neither lost nor done again", |_, w| {
             is_clean(w, Breach::CommitLost)
@@ -113,9 +118,7 @@ fn breaches() -> Vec<Property<Mill>> {
         always("each role makes only its own moves", |_, w| is_clean(w, Breach::WrongRole)),
         always(LIVE_COMMIT, |_, w| is_clean(w, Breach::CommitWithoutLease)),
         always(RECOVERY, |_, w| is_clean(w, Breach::LiveLeaseTaken)),
-        always("attempts are counted, but not for work given back or withdrawn", |_, w| {
-            is_clean(w, Breach::Miscounted)
-        }),
+        always(COUNTED, |_, w| is_clean(w, Breach::Miscounted)),
         always("jobs move only along their table", |_, w| is_clean(w, Breach::JobAgainstItsTable)),
         always("only an open worker claims, and only from an open job", |_, w| {
             is_clean(w, Breach::ClaimedWhileClosed)

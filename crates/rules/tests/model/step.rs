@@ -8,6 +8,7 @@ use crate::transaction::Transaction;
 use crate::world::{At, Claim, Letter, NOW, Process, Step, TICK, TaskRow, Word, World, worker_id};
 use rules::backoff::{Backoff, Jitter};
 use rules::execution::Status;
+use rules::failure::Witness;
 use rules::lease::Terms;
 use rules::task::{Command, Name, Refusal};
 use rules::worker;
@@ -26,7 +27,7 @@ pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World
         Action::Claim { process, at, is_heard } => claim(config, &mut tx, process, at, is_heard).ok()?,
         Action::Say { process, word } => say(&mut tx.world, process, word),
         Action::Restart { process } => tx.world.replace(process),
-        Action::Deliver { letter, stays } => deliver(&mut tx, letter, stays),
+        Action::Deliver { letter, stays } => deliver(config, &mut tx, letter, stays),
         Action::Lose { letter } => tx.world.mail.retain(|other| *other != letter),
         Action::Fleet { process, command } => {
             let row = &mut tx.world.processes[process].row;
@@ -38,7 +39,7 @@ pub fn perform(config: &Config, before: &World, action: &Action) -> Option<World
 
 fn carry_out(config: &Config, tx: &mut Transaction, at: At, duty: Duty) -> Result<(), Refusal> {
     match duty {
-        Duty::Recover | Duty::Retry => tx.make(at, &duty.command())?,
+        Duty::Recover | Duty::LoseWorker(_) | Duty::Retry => tx.make(at, &duty.command())?,
         Duty::Settle => settle(config, tx, at)?,
         Duty::Judge => tx.make(at, &Command::Judge)?,
     }
@@ -150,10 +151,11 @@ fn say(world: &mut World, process: usize, word: Word) {
     world.mail.push(Letter { at: claim.at, word, from: process, token: claim.token });
 }
 
-fn deliver(tx: &mut Transaction, letter: Letter, stays: bool) {
+fn deliver(config: &Config, tx: &mut Transaction, letter: Letter, stays: bool) {
+    let command = command(config, tx.world.at(letter.at), letter);
     let answer = match letter.word {
-        Word::Progress(_) | Word::Commit => tx.make_begun(letter.at, &command(letter)),
-        Word::Fail(_) => tx.make(letter.at, &command(letter)),
+        Word::Progress(_) | Word::Commit => tx.make_begun(letter.at, &command),
+        Word::Fail(_) => tx.make(letter.at, &command),
     };
     if !stays {
         tx.world.mail.retain(|other| *other != letter);
@@ -161,7 +163,7 @@ fn deliver(tx: &mut Transaction, letter: Letter, stays: bool) {
     }
 }
 
-pub fn command(letter: Letter) -> Command {
+pub fn command(config: &Config, row: &TaskRow, letter: Letter) -> Command {
     let token = letter.token;
     match letter.word {
         Word::Progress(progress) => Command::Renew { token, progress, length: TICK },
@@ -169,7 +171,11 @@ pub fn command(letter: Letter) -> Command {
         // At their limit, executions that are spared are failures as any other.
         Word::Fail(kind) => {
             let backoff = Backoff { initial: TICK, max: TICK };
-            Command::Fail { token, kind, spared: 0, backoff, jitter: Jitter(500) }
+            let witness = match config.faults.remote {
+                true => Witness::Remote { is_second: row.is_doubted },
+                false => Witness::Server,
+            };
+            Command::Fail { token, kind, spared: 0, witness, backoff, jitter: Jitter(500) }
         }
     }
 }

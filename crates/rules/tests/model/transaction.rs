@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::names;
 use crate::world::{At, World};
 use rules::execution::Status;
+use rules::failure;
 use rules::job::Outcome;
 use rules::task::{Command, Event, Name, Refusal, State};
 
@@ -32,8 +33,11 @@ impl<'a> Transaction<'a> {
         if let Command::Commit { token } = command {
             row.effects.push(*token);
         }
+        row.is_doubted |= change.event.failure == Some(failure::Kind::Unconfirmed);
         row.is_withdrawn = *command == Command::Withdraw && before.task.state.name() == Name::Error;
-        self.breach = self.breach.or_else(|| audit::of_move(&change.event, &before, row, self.action));
+        let of_move = || audit::of_move(&change.event, &before, row, self.action);
+        self.breach =
+            self.breach.or_else(|| audit::of_witness(command, &change.event, &before)).or_else(of_move);
         row.forget_fence();
         self.events.push((at, change.event));
         Ok(())

@@ -54,6 +54,11 @@ fn a_plan_may_say_that_there_is_nothing_to_do() {
 }
 
 #[test]
+fn one_remote_worker_alone_fails_no_job_for_good() {
+    holds(configs::remote_workers(), 10_000);
+}
+
+#[test]
 fn jobs_do_not_disturb_each_other() {
     holds(configs::two_jobs(), 100_000);
 }

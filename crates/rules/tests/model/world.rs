@@ -47,6 +47,8 @@ pub struct TaskRow {
     pub effects: Vec<Token>,
     /// Its error was withdrawn with the job and never judged, so it is not given up.
     pub is_withdrawn: bool,
+    /// A remote worker called it hopeless, and nobody has confirmed that.
+    pub is_doubted: bool,
 }
 
 /// Where a task stands: job, stage, position.
@@ -134,7 +136,7 @@ impl World {
             if let State::Running { lease, .. } = &mut row.task.state
                 && lease.worker == worker_id(process)
             {
-                lease.worker = WorkerId(uuid::Uuid::nil());
+                lease.worker = DEAD;
             }
         }
         self.processes[process] = Process::new();
@@ -216,7 +218,12 @@ impl StageRow {
     }
 
     pub fn expand(&mut self, part: &Part, max_attempts: u32) {
-        let task = TaskRow { task: Task::new(max_attempts), effects: vec![], is_withdrawn: false };
+        let task = TaskRow {
+            task: Task::new(max_attempts),
+            effects: vec![],
+            is_withdrawn: false,
+            is_doubted: false,
+        };
         self.tasks = vec![task; part.tasks];
         self.is_expanded = true;
     }
@@ -251,6 +258,9 @@ impl Process {
         Process { row: Worker::register(NOW), claim: None }
     }
 }
+
+/// Whose leases are those of processes that have died.
+pub const DEAD: WorkerId = WorkerId(uuid::Uuid::nil());
 
 pub fn worker_id(process: usize) -> WorkerId {
     WorkerId(uuid::Uuid::from_u128(process as u128 + 1))

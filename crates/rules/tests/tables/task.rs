@@ -3,7 +3,7 @@ use crate::page::{markdown, moves};
 use rules::backoff::{Backoff, Jitter};
 use rules::execution::Status;
 use rules::lease::{Lease, Terms};
-use rules::task::{Command, Next, Refusal, State, Task, decide};
+use rules::task::{Command, Death, Next, Refusal, State, Task, decide};
 use rules::{Fence, Millis, Token, WorkerId, failure};
 
 pub struct Machine;
@@ -125,12 +125,26 @@ current execution.";
 /// Everything that can be said, where a word needs a token with this one.
 fn said_with(token: Token) -> Vec<(String, Command)> {
     let worker = WorkerId(uuid::Uuid::nil());
-    let fail =
-        |kind| Command::Fail { token, kind, spared: 0, backoff: Backoff::default(), jitter: Jitter(500) };
+    let fail_by = |kind, witness| Command::Fail {
+        token,
+        kind,
+        spared: 0,
+        witness,
+        backoff: Backoff::default(),
+        jitter: Jitter(500),
+    };
+    let fail = |kind| fail_by(kind, failure::Witness::Server);
+    let lose = |death| Command::LoseWorker { death, backoff: Backoff::default(), jitter: Jitter(500) };
     every!(Command {
         Command::Advance => ["advance" => Command::Advance],
         Command::Retry => ["retry" => Command::Retry],
         Command::Recover => ["recover" => Command::Recover],
+        Command::LoseWorker { death: Death::Unexplained, .. } => [
+            "lose_worker, unexplained" => lose(Death::Unexplained),
+        ],
+        Command::LoseWorker { death: Death::ByPerson, .. } => [
+            "lose_worker, by a person" => lose(Death::ByPerson),
+        ],
         Command::Settle => ["settle" => Command::Settle],
         Command::Judge => ["judge" => Command::Judge],
         Command::Withdraw => ["withdraw" => Command::Withdraw],
@@ -144,6 +158,15 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         ],
         Command::Fail { kind: failure::Kind::Permanent, .. } => [
             "fail, permanent" => fail(failure::Kind::Permanent),
+            "fail, permanent, by a remote worker" => {
+                fail_by(failure::Kind::Permanent, failure::Witness::Remote { is_second: false })
+            },
+            "fail, permanent, by a second one" => {
+                fail_by(failure::Kind::Permanent, failure::Witness::Remote { is_second: true })
+            },
+        ],
+        Command::Fail { kind: failure::Kind::Unconfirmed, .. } => [
+            "fail, unconfirmed" => fail(failure::Kind::Unconfirmed),
         ],
         Command::Fail { kind: failure::Kind::Drained, .. } => [
             "fail, drained" => fail(failure::Kind::Drained),
@@ -153,6 +176,9 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         ],
         Command::Fail { kind: failure::Kind::LeaseExpired, .. } => [
             "fail, lease_expired" => fail(failure::Kind::LeaseExpired),
+        ],
+        Command::Fail { kind: failure::Kind::WorkerLost, .. } => [
+            "fail, worker_lost" => fail(failure::Kind::WorkerLost),
         ],
         Command::Fail { kind: failure::Kind::Withdrawn, .. } => [
             "fail, withdrawn" => fail(failure::Kind::Withdrawn),

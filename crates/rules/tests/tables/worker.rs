@@ -22,7 +22,7 @@ nothing else: work is taken from a worker only by the expiry of its lease. *Sile
 the offline threshold.";
 
     fn states() -> Vec<(String, Worker)> {
-        let heard = |status, at| Worker { status, registered_at: Millis(0), last_heartbeat: Some(at) };
+        let heard = |status, at| Worker { status, last_heartbeat: Some(at), ..Worker::register(Millis(0)) };
         let cases = |status: &Status| {
             let (lately, long_ago) = (heard(*status, NOW), heard(*status, NOW - THRESHOLD));
             [(status.to_string(), lately), (format!("{status}, silent"), long_ago)]
@@ -42,6 +42,10 @@ the offline threshold.";
             Command::Drain => ["drain" => Command::Drain],
             Command::Disable => ["disable" => Command::Disable],
             Command::Enable => ["enable" => Command::Enable],
+            Command::Reject { .. } => [
+                "reject" => Command::Reject { limit: 0, window: THRESHOLD },
+                "reject, at the limit" => Command::Reject { limit: 1, window: THRESHOLD },
+            ],
         });
         vec![("Said by the worker, the fleet, and people:", commands)]
     }

@@ -3,10 +3,9 @@
 use super::videos::find;
 use crate::app::App;
 use crate::auth::Admin;
-use crate::body::{Json, Path, Query};
+use crate::body::{Json, Path, Query, Text};
 use crate::problem::{Error, Result};
 use axum::extract::State;
-use axum::extract::rejection::StringRejection;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use store::caption::Caption;
@@ -39,9 +38,8 @@ async fn attach(
     State(app): State<App>,
     Path((id, language)): Path<(String, String)>,
     Query(query): Query<CaptionQuery>,
-    text: Result<String, StringRejection>,
+    Text(text): Text,
 ) -> Result<Json<Vec<Caption>>> {
-    let text = text?;
     if !is_language(&language) {
         return Err(Error::unprocessable(
             "bad_language",

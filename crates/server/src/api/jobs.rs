@@ -2,7 +2,8 @@
 
 use crate::app::App;
 use crate::auth::Admin;
-use crate::body::{Json, Path, Query};
+use crate::body::{Json, Large, Path, Query};
+use crate::inventory;
 use crate::page::{self, Page};
 use crate::problem::{Error, Result};
 use axum::extract::State;
@@ -75,7 +76,9 @@ pub struct SubmittedJob {
 
 /// Submit a job of one's own stages
 ///
-/// With the header `Idempotency-Key`, the same job sent again is the same job.
+/// With the header `Idempotency-Key`, the same job sent again is the same job. Stages may be of the kinds that the server's
+/// `api_job_kinds` lists, and effects append to plain file names in its `api_effects_folder`; without that, they are
+/// refused.
 #[utoipa::path(post, path = "/api/jobs", tag = "jobs", request_body(content = Object, description = "A job: see examples/ in the repository"),
     params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters")), security(("admin" = [])),
     responses((status = 201, body = SubmittedJob), (status = 200, body = SubmittedJob), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -83,10 +86,21 @@ async fn submit(
     _: Admin,
     State(app): State<App>,
     headers: HeaderMap,
-    Json(spec): Json<Spec>,
+    Large(spec): Large<Spec>,
 ) -> Result<(StatusCode, Json<SubmittedJob>)> {
+    let most = app.options.max_job_tasks;
+    let tasks = spec.stages.iter().filter_map(rules::spec::Stage::known_tasks).map(u64::from).sum::<u64>();
+    if tasks > most.into() {
+        return Err(Error::unprocessable(
+            "too_many_tasks",
+            format!(
+                "the job has {tasks} tasks, and one that is submitted over HTTP may have {most} (max_job_tasks)"
+            ),
+        ));
+    }
     let key = headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
     let key = key.transpose().map_err(|_| Error::Invalid("the Idempotency-Key must be ASCII".into()))?;
+    let spec = app.options.jobs.admit(spec)?;
     let job = NewJob { spec, video: None, idempotency_key: key };
     Ok(match app.store.submit(&job).await? {
         Submitted::New(id) => (StatusCode::CREATED, Json(SubmittedJob { id: id.0, is_existing: false })),
@@ -200,10 +214,10 @@ async fn cancel(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Resu
     Ok(Json(app.store.job(id).await?))
 }
 
-/// Try a failed job again; what was done stays done
+/// Try a failed job again; what was done stays done. If files of it are gone, another job makes all of it, and is returned
 #[utoipa::path(post, path = "/api/jobs/{id}/retry", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
     responses((status = 200, body = Job), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn retry(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Job>> {
-    app.store.retry_job(id, None).await?;
-    Ok(Json(app.store.job(id).await?))
+    let goes_on = inventory::retry(&app.store, &app.data, id).await?;
+    Ok(Json(app.store.job(goes_on).await?))
 }

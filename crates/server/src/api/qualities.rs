@@ -126,7 +126,7 @@ fn derive(plan: &Planned, job: JobId, runs: &Runs) -> Vec<Quality> {
             _ => "pending",
         };
         Quality {
-            name: rung.name.clone(),
+            name: rung.name.to_string(),
             state: state.into(),
             done,
             total,

@@ -351,7 +351,7 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {
 }
 
 /// `key base64,key base64,…`
-fn metadata(text: &str) -> Result<Map<String, Value>> {
+pub(crate) fn metadata(text: &str) -> Result<Map<String, Value>> {
     let mut found = Map::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once(' ').unwrap_or((pair, ""));
@@ -381,6 +381,7 @@ fn query(metadata: &Map<String, Value>) -> Result<UploadQuery> {
         user: text("user"),
         priority: priority.map_err(|_| Error::Invalid("Upload-Metadata: priority is no number".into()))?,
         early_playback: text("early_playback").map(|it| it == "true"),
+        pool: text("pool"),
         settings: text("settings"),
     })
 }

@@ -2,16 +2,21 @@
 
 use crate::app::App;
 use crate::auth::Admin;
-use crate::body::{Json, Query};
+use crate::body::{self, Json, Query};
 use crate::ingest::{Received, Wish, too_large};
 use crate::problem::{Error, Result};
 use axum::body::Body;
+use axum::extract::multipart::Field;
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use futures_util::TryStreamExt;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, TryStreamExt};
 use media::settings::Settings;
+use rules::placement::{BadCapability, Pool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{Object, Schema, SchemaFormat, Type};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
@@ -35,6 +40,8 @@ pub struct UploadQuery {
     pub user: Option<String>,
     pub priority: Option<i64>,
     pub early_playback: Option<bool>,
+    /// The pool of remote workers that makes it.
+    pub pool: Option<String>,
     /// As JSON.
     pub settings: Option<String>,
 }
@@ -42,12 +49,15 @@ pub struct UploadQuery {
 impl UploadQuery {
     pub(crate) fn wish(&self) -> Result<Wish> {
         let settings = self.settings.as_deref().map(serde_json::from_str::<Settings>).transpose();
+        let pool = self.pool.as_deref().map(str::parse).transpose();
+        let pool: std::result::Result<Option<Pool>, BadCapability> = pool;
         Ok(Wish {
             title: self.title.clone(),
             slug: self.slug.clone(),
             user: self.user.clone(),
             priority: self.priority,
             early_playback: self.early_playback.unwrap_or(false),
+            pool: pool.map_err(|bad| Error::unprocessable("bad_pool", bad.to_string()))?,
             settings: settings
                 .map_err(|error| Error::unprocessable("bad_settings", format!("settings: {error}")))?
                 .unwrap_or_default(),
@@ -88,6 +98,7 @@ struct Form {
     user: Option<String>,
     priority: Option<i64>,
     early_playback: Option<bool>,
+    pool: Option<String>,
     settings: Option<String>,
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
@@ -158,8 +169,7 @@ pub(crate) async fn accept(
 }
 
 async fn import(app: &App, request: Request) -> Result<Uploaded> {
-    let body = axum::body::to_bytes(request.into_body(), app.options.max_body_bytes).await;
-    let body = body.map_err(|error| Error::Invalid(format!("the body cannot be read: {error}")))?;
+    let body = body::read(request, &body::Limit::of_settings(app)).await?;
     let mut asked: Map<String, Value> = serde_json::from_slice(&body)
         .map_err(|error| Error::Invalid(format!("the body must be an object of JSON: {error}")))?;
     let Some(Value::String(url)) = asked.remove("url") else {
@@ -180,20 +190,95 @@ fn is(headers: &HeaderMap, wanted: &str) -> bool {
     kind.is_some_and(|kind| kind.starts_with(wanted))
 }
 
+/// Fields of a form before its file, and what each may have.
+const MOST_FIELDS: usize = 16;
+const LONGEST_FIELD: usize = 64 << 10;
+
+/// What may come of a form before its file: the reader of forms would hold headers of any length in memory.
+const LONGEST_FORM: u64 = 2 << 20;
+
+async fn text(mut part: Field<'_>, name: &str) -> Result<String> {
+    let mut text = Vec::new();
+    while let Some(block) = part.chunk().await.map_err(|error| Error::Invalid(error.body_text()))? {
+        if text.len() + block.len() > LONGEST_FIELD {
+            return Err(Error::TooLarge(format!("{name}: a field may have {LONGEST_FIELD} bytes")));
+        }
+        text.extend_from_slice(&block);
+    }
+    String::from_utf8(text).map_err(|_| Error::Invalid(format!("{name}: not UTF-8")))
+}
+
+/// How much of a form may still come, until its file begins.
+#[derive(Clone)]
+struct Budget(Arc<AtomicU64>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget(Arc::new(AtomicU64::new(LONGEST_FORM)))
+    }
+}
+
+impl Budget {
+    const LIFTED: u64 = u64::MAX;
+
+    /// The file begins. Its length is limited where it is written.
+    fn lift(&self) {
+        self.0.store(Self::LIFTED, Ordering::Relaxed);
+    }
+
+    fn limit<E: std::error::Error + Send + Sync + 'static>(
+        self,
+        body: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+    ) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
+        futures_util::stream::unfold(
+            (Box::pin(body), self, false),
+            |(mut body, budget, is_later)| async move {
+                if is_later {
+                    // The reader of forms takes what there is until it has to wait: it must be able to look at it, also
+                    // before it learns that this was all.
+                    tokio::task::yield_now().await;
+                }
+                let block = body.next().await?.map_err(std::io::Error::other);
+                let block = block.and_then(|block| budget.take(block));
+                Some((block, (body, budget, true)))
+            },
+        )
+    }
+
+    fn take(&self, block: Bytes) -> std::io::Result<Bytes> {
+        let left = self.0.load(Ordering::Relaxed);
+        if left != Self::LIFTED {
+            let left = left.checked_sub(block.len() as u64).ok_or_else(|| {
+                std::io::Error::other(format!("the form has more than {LONGEST_FORM} bytes before its file"))
+            })?;
+            self.0.store(left, Ordering::Relaxed);
+        }
+        Ok(block)
+    }
+}
+
 /// Fields first, the file last: so it can be written to the disk as it comes.
 async fn form(app: &App, request: Request<Body>) -> Result<(String, Wish, Received)> {
+    let (head, body) = request.into_parts();
+    let budget = Budget::default();
+    let request = Request::from_parts(head, Body::from_stream(budget.clone().limit(body.into_data_stream())));
     let mut parts =
         Multipart::from_request(request, &()).await.map_err(|error| Error::Invalid(error.body_text()))?;
-    let mut query = UploadQuery::default();
+    let (mut query, mut fields) = (UploadQuery::default(), 0);
     while let Some(part) = parts.next_field().await.map_err(|error| Error::Invalid(error.body_text()))? {
         let field = part.name().unwrap_or_default().to_owned();
+        fields += 1;
+        if fields > MOST_FIELDS {
+            return Err(Error::TooLarge(format!("the form has more than {MOST_FIELDS} fields")));
+        }
         if field == "file" {
+            budget.lift();
             let name = part.file_name().unwrap_or("video").to_owned();
             let wish = query.wish()?;
             let received = app.ingest.receive(&name, part.map_err(|error| error.body_text())).await?;
             return Ok((name, wish, received));
         }
-        let text = part.text().await.map_err(|error| Error::Invalid(error.body_text()))?;
+        let text = text(part, &field).await?;
         let number =
             |text: &str| text.parse().map_err(|_| Error::Invalid(format!("{field}: `{text}` is no number")));
         match field.as_str() {
@@ -202,8 +287,12 @@ async fn form(app: &App, request: Request<Body>) -> Result<(String, Wish, Receiv
             "user" => query.user = Some(text),
             "priority" => query.priority = Some(number(&text)?),
             "early_playback" => query.early_playback = Some(text == "true"),
+            "pool" => query.pool = Some(text),
             "settings" => query.settings = Some(text),
-            _ => return Err(Error::Invalid(format!("the form has an unknown field `{field}`"))),
+            _ => {
+                let field: String = field.chars().take(100).collect();
+                return Err(Error::Invalid(format!("the form has an unknown field `{field}`")));
+            }
         }
     }
     Err(Error::Invalid("the form has no part `file`; it must come last".into()))

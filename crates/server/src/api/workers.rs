@@ -6,7 +6,8 @@ use crate::body::{Json, Path, Query};
 use crate::problem::{Error, Result};
 use axum::extract::State;
 use rules::WorkerId;
-use rules::placement::Capabilities;
+use rules::placement::{BadCapability, Capabilities, Grant, Pool};
+use rules::task::Death;
 use rules::worker::Command;
 use serde::{Deserialize, Serialize};
 use store::Store;
@@ -26,6 +27,9 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(enable))
         .routes(routes!(revoke))
 }
+
+/// Users that one worker can be bound to.
+const MOST_USERS: usize = 100;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -94,7 +98,7 @@ pub async fn shut_out(store: &Store, id: WorkerId) -> store::Result<Revoked> {
     if keys == 0 {
         return Err(store::Error::NotFound("worker with a key"));
     }
-    store.bury_worker(id).await?;
+    store.lose_worker(id, Death::ByPerson).await?;
     Ok(Revoked { keys })
 }
 
@@ -104,6 +108,7 @@ pub async fn let_in(store: &Store, asked: Registration) -> Result<Registered> {
     if name.is_empty() {
         return Err(Error::Invalid("a worker needs a name".into()));
     }
+    let grant = grant(&asked)?;
     let hello = Hello {
         worker: WorkerId(Uuid::now_v7()),
         name,
@@ -114,8 +119,27 @@ pub async fn let_in(store: &Store, asked: Registration) -> Result<Registered> {
         capabilities: capabilities(&asked.capabilities)?,
         metadata: asked.metadata,
     };
-    let key = store.enroll_worker(&hello).await?;
+    let key = store.enroll_worker(&hello, &grant).await?;
     Ok(Registered { worker_id: hello.worker, api_key: key.reveal().into() })
+}
+
+/// What the admin allows the worker.
+fn grant(asked: &Registration) -> Result<Grant> {
+    let bad = |bad: BadCapability| Error::unprocessable("bad_capability", bad.to_string());
+    if asked.users.len() > MOST_USERS
+        || asked.users.iter().any(|user| !(1..=64).contains(&user.chars().count()))
+    {
+        let what = format!("a worker can be bound to {MOST_USERS} users, each of 1 to 64 characters");
+        return Err(Error::unprocessable("bad_users", what));
+    }
+    let granted = capabilities(&asked.capabilities)?;
+    let grant = Grant {
+        capabilities: (!asked.capabilities.is_empty()).then_some(granted),
+        pool: asked.pool.as_deref().map(str::parse::<Pool>).transpose().map_err(bad)?,
+        users: (!asked.users.is_empty()).then(|| asked.users.iter().cloned().collect()),
+    };
+    grant.check().map_err(bad)?;
+    Ok(grant)
 }
 
 pub(crate) fn capabilities(names: &[String]) -> Result<Capabilities> {

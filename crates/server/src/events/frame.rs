@@ -13,6 +13,8 @@ pub struct Frame {
     pub cursor: Option<Cursor>,
     job: Option<i64>,
     video: Option<i64>,
+    /// Says that the history is another now.
+    pub is_reset: bool,
     pub bytes: Bytes,
 }
 
@@ -26,7 +28,7 @@ pub struct Filter {
 impl Filter {
     pub fn takes(&self, frame: &Frame) -> bool {
         let fits = |wanted: Option<i64>, is: Option<i64>| wanted.is_none() || wanted == is;
-        fits(self.job, frame.job) && fits(self.video, frame.video)
+        frame.is_reset || fits(self.job, frame.job) && fits(self.video, frame.video)
     }
 }
 
@@ -52,7 +54,14 @@ impl Frame {
         };
         let (job, video) = (event.job.map(|id| id.0), event.video.map(|id| id.0));
         let told = Told { at: Some(event.at), job, video, what: &event.what };
-        Frame { cursor: Some(event.cursor), job, video, bytes: block(Some(event.cursor), name, &told) }
+        let bytes = block(Some(event.cursor), name, &told);
+        Frame { cursor: Some(event.cursor), job, video, is_reset: false, bytes }
+    }
+
+    /// What listeners know is not of this history: it goes on from here.
+    pub fn reset(at: Cursor) -> Self {
+        let bytes = format!("id: {at}\nevent: reset\ndata: {{}}\n\n").into();
+        Frame { cursor: Some(at), job: None, video: None, is_reset: true, bytes }
     }
 
     /// The qualities are told first: who has seen the id of the event has seen them.
@@ -69,7 +78,7 @@ impl Frame {
     /// Something that is true for a moment.
     pub fn passing(name: &str, job: Option<i64>, video: Option<i64>, what: &impl Serialize) -> Self {
         let told = Told { at: None, job, video, what };
-        Frame { cursor: None, job, video, bytes: block(None, name, &told) }
+        Frame { cursor: None, job, video, is_reset: false, bytes: block(None, name, &told) }
     }
 }
 
@@ -85,6 +94,8 @@ pub struct Page {
     pub frames: Vec<Frame>,
     pub next: Cursor,
     pub is_last: bool,
+    /// The place to read after was of another history.
+    pub is_lost: bool,
 }
 
 /// What is told of events after a place. With the last piece of picture of each job goes how far its qualities are by now.
@@ -102,7 +113,8 @@ pub async fn read(store: &Store, after: Cursor, max: i64) -> store::Result<Page>
             event.job.filter(|job| last.get(job) == Some(&event.cursor)).and_then(|job| qualities.get(&job));
         known.map_or_else(|| Frame::of(event), |known| Frame::of(event).after(known))
     };
-    Ok(Page { frames: page.events.iter().map(frame).collect(), next: page.next, is_last: page.is_last })
+    let frames = page.events.iter().map(frame).collect();
+    Ok(Page { frames, next: page.next, is_last: page.is_last, is_lost: page.is_lost })
 }
 
 fn last_pieces(events: &[Event]) -> HashMap<JobId, Cursor> {

@@ -46,12 +46,12 @@ impl Listener {
     pub async fn new(app: App, seat: Seat, filter: Filter, start: Start) -> Result<Self> {
         let frames = seat.listen().await;
         let end = app.store.events_end().await?;
-        // A place behind the end is of another database, or of one that was restored from a backup.
-        let (at, is_lost) = match start {
-            Start::Now => (end, false),
-            Start::After(at) => (at.min(end), at > end),
-            Start::Lost => (end, true),
+        let known = match start {
+            Start::Now => Some(end),
+            Start::After(at) => app.store.place_in_this_history(at).await?,
+            Start::Lost => None,
         };
+        let (at, is_lost) = (known.unwrap_or(end), known.is_none());
         let mut ready = VecDeque::from([frame::greeting(app.options.sse_retry.as_millis(), at)]);
         if is_lost {
             ready.push_back(frame::reset());
@@ -101,6 +101,9 @@ impl Listener {
         };
         match page {
             Ok(page) => {
+                if page.is_lost {
+                    self.ready.push_back(Frame::reset(page.next).bytes);
+                }
                 page.frames.iter().for_each(|frame| self.hear(frame));
                 self.at = page.next;
                 self.is_behind = !page.is_last;
@@ -114,7 +117,12 @@ impl Listener {
 
     /// What was heard already is passed over: it may come from the database and by the channel.
     fn hear(&mut self, frame: &Frame) {
-        if frame.cursor.is_some_and(|cursor| cursor <= self.at) {
+        let is_known = |cursor: Cursor| match cursor.is_comparable(self.at) {
+            true => cursor <= self.at,
+            // The tail went over to another history, which this listener has not; or this listener has already.
+            false => !frame.is_reset,
+        };
+        if frame.cursor.is_some_and(is_known) {
             return;
         }
         self.at = frame.cursor.unwrap_or(self.at);

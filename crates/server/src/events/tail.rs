@@ -1,6 +1,6 @@
 //! The tail: reads events as they come, once for all listeners.
 
-use super::frame;
+use super::frame::{self, Frame};
 use crate::app::App;
 use std::time::Duration;
 use store::Cursor;
@@ -37,6 +37,9 @@ async fn follow(app: &App, mut at: Cursor) {
         match frame::read(&app.store, at, PAGE).await {
             Ok(page) => {
                 at = page.next;
+                if page.is_lost {
+                    app.events.tell(Frame::reset(at));
+                }
                 page.frames.into_iter().for_each(|frame| app.events.tell(frame));
                 if !page.is_last {
                     continue;

@@ -1,16 +1,16 @@
 //! The same in a bucket.
 
-use super::{is_past, named, parse, safe_age};
+use super::{is_past, named, safe_age};
 use crate::app::App;
 use crate::problem::Error;
 use files::bucket::Found;
 use files::{Bucket, Step};
-use rules::VideoId;
+use rules::{ExecutionName, VideoId};
 
 /// What an execution made is needed while it runs, and once it has committed, until its job is over and cannot be retried.
 pub async fn parts(app: &App, bucket: &Bucket) -> Result<(), Error> {
     for name in bucket.folders("parts").await? {
-        let Some(execution) = parse(&name) else { continue };
+        let Ok(execution) = name.parse::<ExecutionName>() else { continue };
         if !app.store.needs_files(execution).await? {
             Step::ClearExecutionObjects.across(bucket.remove_all(&format!("parts/{name}"))).await?;
         }

@@ -17,8 +17,8 @@ use files::Place;
 use media::manifest::{Presentation, Sound, Track};
 use media::plan::Plan;
 use media::{kind, master, playlist};
+use pipeline::{FilePath, Name, StageKind, TrackResult};
 use rules::JobId;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
 use store::catalogue::Entry;
@@ -29,20 +29,14 @@ struct Early {
     presentation: Presentation,
     is_complete: bool,
     /// The execution that made each file.
-    makers: HashMap<String, String>,
-}
-
-#[derive(Deserialize)]
-struct Made {
-    execution: String,
-    tracks: Vec<Track>,
+    makers: HashMap<FilePath, FilePath>,
 }
 
 impl Early {
     async fn of(app: &App, job: JobId) -> Result<Self> {
-        let plan: Plan = committed(app, job, "plan").await?.pop().flatten().ok_or(NOT_YET)?;
-        let encoded: Vec<Option<Made>> = committed(app, job, "encode").await?;
-        let sounds: Vec<Option<Made>> = committed(app, job, "audio").await?;
+        let plan: Plan = committed(app, job, StageKind::Plan).await?.pop().flatten().ok_or(NOT_YET)?;
+        let encoded: Vec<Option<TrackResult>> = committed(app, job, StageKind::Encode).await?;
+        let sounds: Vec<Option<TrackResult>> = committed(app, job, StageKind::Audio).await?;
         let mut makers = HashMap::new();
         for made in encoded.iter().chain(&sounds).flatten() {
             for file in made.tracks.iter().flat_map(Track::files) {
@@ -51,7 +45,7 @@ impl Early {
         }
         let is_complete = encoded.iter().chain(&sounds).all(Option::is_some);
         // A track of sound is committed as a whole; picture without its sound is not worth watching.
-        let sounds: Vec<Made> = sounds.into_iter().collect::<Option<_>>().ok_or(NOT_YET)?;
+        let sounds: Vec<TrackResult> = sounds.into_iter().collect::<Option<_>>().ok_or(NOT_YET)?;
         let video = pictures(&plan, encoded)?;
         let end = video.iter().map(seconds).fold(f64::INFINITY, f64::min);
         let audio =
@@ -67,14 +61,14 @@ impl Early {
 
     fn caps(&self) -> BTreeMap<String, u64> {
         let rungs = self.plan.picture.iter().flat_map(|picture| &picture.rungs);
-        rungs.map(|rung| (rung.name.clone(), u64::from(rung.max_kbps) * 1000)).collect()
+        rungs.map(|rung| (rung.name.to_string(), u64::from(rung.max_kbps) * 1000)).collect()
     }
 }
 
 const NOT_YET: Error = Error::NotFound("stream: nothing of the video can be watched yet");
 
-async fn committed<T: DeserializeOwned>(app: &App, job: JobId, stage: &str) -> Result<Vec<Option<T>>> {
-    let values = app.store.results_of_stage(job, stage).await?;
+async fn committed<T: DeserializeOwned>(app: &App, job: JobId, stage: StageKind) -> Result<Vec<Option<T>>> {
+    let values = app.store.results_of_stage(job, stage.as_str()).await?;
     let read = |value| {
         serde_json::from_value(value)
             .map_err(|error| Error::Internal(format!("{stage} of job {job}: {error}")))
@@ -84,9 +78,9 @@ async fn committed<T: DeserializeOwned>(app: &App, job: JobId, stage: &str) -> R
 
 /// Of each rung what there is without a gap from the beginning, and of all rungs equally much. What is listed once is
 /// never taken back, so an optional rung is not among them.
-fn pictures(plan: &Plan, encoded: Vec<Option<Made>>) -> Result<Vec<Track>> {
+fn pictures(plan: &Plan, encoded: Vec<Option<TrackResult>>) -> Result<Vec<Track>> {
     let Some(picture) = &plan.picture else { return Err(NOT_YET) };
-    let mut runs: BTreeMap<String, Vec<Track>> = BTreeMap::new();
+    let mut runs: BTreeMap<Name, Vec<Track>> = BTreeMap::new();
     for chunks in encoded.chunks(picture.chunks.len().max(1)) {
         for made in chunks.iter().map_while(Option::as_ref) {
             for track in &made.tracks {

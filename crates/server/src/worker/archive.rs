@@ -1,5 +1,6 @@
 //! All outputs of an execution in one tar.gz (document 001, §4), unpacked so that it can do no harm.
 
+use super::outputs::PARTIAL;
 use crate::app::App;
 use crate::auth::Holder;
 use crate::body::Json;
@@ -18,11 +19,24 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
-use tar::{Archive, Entry, EntryType};
+use tar::{Archive, Entry, EntryType, PaxExtensions};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 use wire::http::Output;
 
 const MOST_FILES: usize = 100_000;
+
+/// Headers of files, of folders, and of names that are too long for a header.
+const MOST_HEADERS: usize = 4 * MOST_FILES;
+
+/// A header, and a name that is too long for one.
+const HEADER_BYTES: u64 = 512;
+const LONGEST_NAME: u64 = 1024;
+
+/// The attributes of one file in the format of POSIX (pax).
+const LONGEST_ATTRIBUTES: u64 = 64 << 10;
+
+/// All names of an archive together.
+const NAMES_BYTES: usize = 16 << 20;
 
 pub fn routes() -> Router<App> {
     Router::new().route("/api/worker/outputs", post(unpack))
@@ -43,11 +57,18 @@ pub(crate) async fn unpack(
     let stream = content.into_data_stream().map_err(std::io::Error::other);
     let reader = SyncIoBridge::new(StreamReader::new(stream));
     let limit = app.options.max_output_bytes;
+    // Files get their names when nothing writes to them any more: a `complete` may come at any moment.
+    let unpacking = incoming.join(PARTIAL).join(format!("unpacking-{:016x}", rand::random::<u64>()));
     let unpacked = tokio::task::spawn_blocking({
-        let incoming = incoming.clone();
-        move || extract(reader, &incoming, limit)
+        let (incoming, unpacking) = (incoming.clone(), unpacking.clone());
+        move || {
+            let outputs = extract(reader, &unpacking, limit)?;
+            place_all(&outputs, &unpacking, &incoming)?;
+            Ok(outputs)
+        }
     });
     let unpacked = unpacked.await.unwrap_or_else(|error| Err(Error::Internal(error.to_string())));
+    let _ = files::remove(&unpacking);
     if unpacked.is_err() {
         // Half an archive is none.
         let _ = files::remove(&incoming);
@@ -64,25 +85,66 @@ pub(crate) async fn unpack(
     Ok((StatusCode::CREATED, Json(outputs)))
 }
 
+fn place_all(outputs: &[Output], from: &Path, to: &Path) -> Result<()> {
+    let disk = |error: std::io::Error| Error::disk("unpacking the archive", &error);
+    for output in outputs {
+        let place = to.join(&output.path);
+        std::fs::create_dir_all(place.parent().unwrap_or(to)).map_err(disk)?;
+        std::fs::rename(from.join(&output.path), place).map_err(disk)?;
+    }
+    Ok(())
+}
+
 /// Only plain files under tame names, each once, and no more of them and of their bytes than allowed: however small the
 /// archive was.
-fn extract(archive: impl Read, to: &Path, limit: u64) -> Result<Vec<Output>> {
-    let mut archive = Archive::new(GzDecoder::new(archive));
+///
+/// Entries are read raw, because the library would hold a name of any length in memory.
+pub(crate) fn extract(archive: impl Read, to: &Path, limit: u64) -> Result<Vec<Output>> {
+    let overhead = MOST_HEADERS as u64 * 2 * HEADER_BYTES;
+    let mut archive = Archive::new(GzDecoder::new(archive).take(limit.saturating_add(overhead)));
     let (mut outputs, mut names, mut left) = (Vec::<Output>::new(), HashSet::new(), limit);
-    for entry in archive.entries().map_err(broken)? {
+    let (mut long_name, mut headers, mut names_bytes) = (None, 0, 0);
+    for entry in archive.entries().map_err(broken)?.raw(true) {
         let mut entry = entry.map_err(broken)?;
-        let path = entry.path().ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_default();
+        headers += 1;
+        if headers > MOST_HEADERS {
+            return Err(refused(format!("the archive has more than {MOST_HEADERS} headers")));
+        }
+        let kind = entry.header().entry_type();
+        match kind {
+            EntryType::GNULongName => {
+                long_name = Some(text(&mut entry, LONGEST_NAME)?.trim_end_matches('\0').to_owned());
+                continue;
+            }
+            EntryType::XHeader => {
+                long_name = path_attribute(&text(&mut entry, LONGEST_ATTRIBUTES)?)?.or(long_name);
+                continue;
+            }
+            // What is said of all files, such as a comment, is no file's name.
+            EntryType::XGlobalHeader | EntryType::Directory => {
+                long_name = None;
+                continue;
+            }
+            _ => {}
+        }
+        let path = match long_name.take() {
+            Some(path) => path,
+            None => String::from_utf8(entry.path_bytes().into_owned()).unwrap_or_default(),
+        };
         let path = path.strip_prefix("./").unwrap_or(&path).to_owned();
-        match entry.header().entry_type() {
-            EntryType::Directory => continue,
-            EntryType::Regular => {}
-            kind => return Err(refused(format!("{path} is a {kind:?}; only plain files are taken"))),
+        if kind != EntryType::Regular {
+            return Err(refused(format!("{} is a {kind:?}; only plain files are taken", shown(&path))));
         }
         if !is_tame(&path) {
-            return Err(refused(format!("`{path}` leads out of the execution's place, or is no plain name")));
+            let what = format!("`{}` leads out of the execution's place, or is no plain name", shown(&path));
+            return Err(refused(what));
         }
-        if outputs.len() >= MOST_FILES || entry.size() > left {
-            return Err(Error::TooLarge("the archive unpacks to more than the server takes".into()));
+        names_bytes += path.len();
+        if outputs.len() >= MOST_FILES || names_bytes > NAMES_BYTES || entry.size() > left {
+            return Err(Error::TooLarge(format!(
+                "the archive unpacks to more than {MOST_FILES} files or {limit} bytes, the limit of the setting \
+                 max_output_gb"
+            )));
         }
         if !names.insert(path.clone()) {
             return Err(refused(format!("{path} comes twice")));
@@ -94,12 +156,42 @@ fn extract(archive: impl Read, to: &Path, limit: u64) -> Result<Vec<Output>> {
     Ok(outputs)
 }
 
+/// The content of an entry that says something of the next one.
+fn text(entry: &mut Entry<'_, impl Read>, limit: u64) -> Result<String> {
+    if entry.size() > limit {
+        let what = format!("a header has {} bytes; at most {limit} are taken", entry.size());
+        return Err(refused(what));
+    }
+    let mut text = Vec::new();
+    entry.take(limit).read_to_end(&mut text).map_err(broken)?;
+    String::from_utf8(text).map_err(|_| refused("a header is not UTF-8".into()))
+}
+
+/// The name that pax attributes give the next file, if they do: records of `LENGTH KEY=VALUE`.
+fn path_attribute(attributes: &str) -> Result<Option<String>> {
+    let mut path = None;
+    for attribute in PaxExtensions::new(attributes.as_bytes()) {
+        let attribute = attribute.map_err(broken)?;
+        match (attribute.key(), attribute.value()) {
+            (Ok("path"), Ok(value)) => path = Some(value.to_owned()),
+            // The size in the header is what is read, and must be the whole truth.
+            (Ok("size"), _) => return Err(refused("a file's size must be in its own header".into())),
+            _ => {}
+        }
+    }
+    Ok(path)
+}
+
+/// A name as an error may repeat it.
+fn shown(name: &str) -> String {
+    name.chars().take(100).flat_map(char::escape_default).collect()
+}
+
 fn write(entry: &mut Entry<'_, impl Read>, path: String, to: &Path) -> Result<Output> {
     let disk = |error: std::io::Error| Error::disk("unpacking the archive", &error);
     let place = to.join(&path);
     std::fs::create_dir_all(place.parent().unwrap_or(to)).map_err(disk)?;
-    // It may be there from a time when the server died before it could answer.
-    let mut file = File::create(&place).map_err(disk)?;
+    let mut file = File::create_new(&place).map_err(disk)?;
     let (mut digest, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 64 << 10]);
     loop {
         let read = entry.read(&mut block).map_err(broken)?;
@@ -161,6 +253,69 @@ mod tests {
 
         assert_eq!((outputs[0].path.as_str(), outputs[0].bytes), ("720p/seg.m4s", 5));
         assert_eq!(std::fs::read(folder.path().join("720p/seg.m4s")).unwrap(), b"media");
+    }
+
+    /// Millions of zeros, of which a compressed archive has a few kilobytes.
+    fn entry_of(builder: &mut Builder<GzEncoder<Vec<u8>>>, kind: EntryType, content: impl Read, bytes: u64) {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(bytes);
+        header.set_cksum();
+        builder.append(&header, content).unwrap();
+    }
+
+    #[test]
+    fn long_names_are_taken_in_both_formats() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = format!("{}/{}.m4s", "a".repeat(120), "b".repeat(120));
+        let gnu = archive(|builder| {
+            let mut header = Header::new_gnu();
+            header.set_size(5);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, &name, &b"media"[..]).unwrap();
+        });
+        let pax = archive(|builder| {
+            builder.append_pax_extensions([("path", name.as_bytes()), ("mtime", b"1.5")]).unwrap();
+            entry(builder, EntryType::Regular, "short", b"media");
+        });
+
+        for (format, archive) in [("gnu", gnu), ("pax", pax)] {
+            let outputs = extract(&archive[..], &folder.path().join(format), 100).unwrap();
+            assert_eq!((outputs.len(), &outputs[0].path), (1, &name), "{format}");
+        }
+    }
+
+    #[test]
+    fn headers_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let zeros = |bytes| std::io::repeat(0).take(bytes);
+        for kind in [EntryType::GNULongName, EntryType::XHeader, EntryType::GNULongLink] {
+            let bytes = 64 << 20;
+            let bomb = archive(|builder| {
+                entry_of(builder, kind, zeros(bytes), bytes);
+                entry(builder, EntryType::Regular, "a", b"x");
+            });
+            assert!(bomb.len() < 1 << 20);
+
+            let refused = extract(&bomb[..], folder.path(), 1 << 30).unwrap_err();
+
+            assert!(
+                matches!(refused, Error::Unprocessable { code: "bad_archive", .. }),
+                "{kind:?}: {refused}"
+            );
+        }
+        let sized = archive(|builder| {
+            builder.append_pax_extensions([("size", &b"9999999999"[..])]).unwrap();
+            entry(builder, EntryType::Regular, "a", b"x");
+        });
+        assert!(extract(&sized[..], folder.path(), 100).is_err());
+        // Content of what is no file counts, too.
+        let endless = archive(|builder| {
+            for _ in 0..8 {
+                entry_of(builder, EntryType::Directory, zeros(64 << 20), 64 << 20);
+            }
+        });
+        assert!(extract(&endless[..], folder.path(), 100).is_err());
     }
 
     #[test]

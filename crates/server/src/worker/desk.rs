@@ -1,17 +1,19 @@
 //! A worker's words about itself and its work.
 
-use super::{LONGEST_WAIT, verify};
+use super::{LONGEST_WAIT, bounds, rejections, result, verify};
 use crate::api::workers::{capabilities, let_in};
 use crate::app::App;
 use crate::auth::{Admin, Caller};
-use crate::body::Json;
+use crate::body::{Json, Large};
 use crate::problem::{Error, Result};
 use axum::extract::State;
 use axum::http::StatusCode;
 use rules::failure::Kind as FailureKind;
-use rules::{WorkerId, failure};
+use rules::task::Refusal;
+use rules::{ExecutionId, WorkerId, failure};
 use serde_json::Value;
 use std::time::Duration;
+use store::hold::Ownership;
 use store::worker::Process;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,7 +23,7 @@ use wire::http::{
     HeartbeatResponse, OLDEST_WORKER, Problem, ProgressRequest, ProgressResponse, Registered, Registration,
     ReleaseRequest, Report, Verdict,
 };
-use wire::{Answer, Assignment, Commit, Desk, Failure, Heartbeat, Hello, Kind, Progress, Renewal};
+use wire::{Answer, Assignment, Commit, Desk, Failure, Heartbeat, Hello, Kind, Progress, Proof, Renewal};
 
 const MOST_AT_ONCE: u32 = 100;
 
@@ -66,6 +68,7 @@ async fn heartbeat(
         is_leaving: said.is_leaving,
         done: said.done,
         failed: said.failed,
+        refusal: said.refusal,
     };
     let load = serde_json::to_string(&said.load).unwrap_or_default();
     let process = Process { incarnation: said.incarnation, load: &load };
@@ -86,6 +89,7 @@ async fn introduce(app: &App, worker: WorkerId, incarnation: Uuid, hello: &Descr
             hello.version
         )));
     }
+    let hello = &bounds::description(hello);
     let hello = Hello {
         worker,
         name: String::new(),
@@ -176,9 +180,9 @@ fn without_paths(mut assignment: Assignment) -> Assignment {
 #[utoipa::path(post, path = "/api/worker/progress", tag = "worker", request_body = ProgressRequest, security(("worker" = [])),
     responses((status = 200, body = ProgressResponse), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn progress(
-    _: Caller,
+    Caller { worker }: Caller,
     State(app): State<App>,
-    Json(said): Json<ProgressRequest>,
+    Large(said): Large<ProgressRequest>,
 ) -> Result<Json<ProgressResponse>> {
     if said.reports.len() > 1000 {
         return Err(Error::Invalid("at most 1000 reports fit into one request".into()));
@@ -186,9 +190,11 @@ async fn progress(
     let (renewals, told): (Vec<_>, Vec<_>) =
         said.reports.iter().enumerate().partition(|(_, report)| report.is_renewal);
     let mut answers = vec![Verdict::Accepted; said.reports.len()];
-    let renewed: Vec<Renewal> =
-        renewals.iter().map(|(_, it)| Renewal { proof: it.proof, progress: it.progress }).collect();
-    let reported: Vec<Progress> = told.iter().map(|(_, report)| progress_of(report)).collect();
+    let renewed: Vec<Renewal> = renewals
+        .iter()
+        .map(|(_, it)| Renewal { proof: it.proof.shown_by(worker), progress: it.progress })
+        .collect();
+    let reported: Vec<Progress> = told.iter().map(|(_, report)| progress_of(worker, report)).collect();
     let mut fill = |places: &[(usize, &Report)], given: Vec<Answer>| {
         for ((place, _), answer) in places.iter().zip(given) {
             answers[*place] = answer.into();
@@ -203,9 +209,10 @@ async fn progress(
     Ok(Json(ProgressResponse { answers }))
 }
 
-fn progress_of(report: &Report) -> Progress {
-    let step = report.step.as_ref().map(|step| step.chars().take(200).collect());
-    Progress { proof: report.proof, progress: report.progress, step, permille: report.permille }
+fn progress_of(worker: WorkerId, report: &Report) -> Progress {
+    let step = report.step.as_deref().map(bounds::step);
+    let proof = report.proof.shown_by(worker);
+    Progress { proof, progress: report.progress, step, permille: report.permille }
 }
 
 /// Hand in a result. The server looks at every file before it commits
@@ -214,33 +221,74 @@ fn progress_of(report: &Report) -> Progress {
 async fn complete(
     Caller { worker }: Caller,
     State(app): State<App>,
-    Json(said): Json<CompleteRequest>,
+    Large(mut said): Large<CompleteRequest>,
 ) -> Result<Json<Verdict>> {
-    match app.store.holds(worker, said.proof).await? {
-        Ok(()) => verify::keep(&app, &said).await?,
-        // Its first telling got through, and the answer to it did not.
-        Err(rules::task::Refusal::CommittedByYou) => {}
-        Err(refusal) => return Err(drop_files(&app, &said, refusal).await),
+    let proof = said.proof.shown_by(worker);
+    if let Some(result) = &mut said.result {
+        verify::name_in_full(proof.execution(), result);
     }
+    let ownership = app.store.ownership(proof).await?;
+    if ownership == Ownership::Lost {
+        verify::discard(&app, proof.execution()).await;
+    }
+    if ownership == Ownership::Foreign {
+        rejections::of_proof(&app, proof).await;
+    }
+    let result = match ownership.current() {
+        Ok(()) => verified(&app, worker, proof.execution(), &said).await?,
+        // The server accepted the first report, and its answer was lost.
+        Err(Refusal::CommittedByYou) => None,
+        Err(refusal) => return Err(Error::Refused(refusal)),
+    };
     let commit = Commit {
-        proof: said.proof,
-        result: said.result.clone(),
+        proof,
+        result,
         publication: None,
         arrival: None,
         usage: said.usage,
-        steps: said.steps.clone(),
+        steps: bounds::steps(said.steps.clone()),
     };
     match app.desk.commit(&commit).await.map_err(away)? {
-        Answer::Refused(refusal) => Err(drop_files(&app, &said, refusal).await),
+        Answer::Refused(refusal) => {
+            let error = drop_files(&app, proof, refusal).await;
+            if refusal == Refusal::BadResult {
+                rejections::of_completion(
+                    &app,
+                    worker,
+                    &Error::unprocessable("bad_result", refusal.to_string()),
+                )
+                .await;
+            }
+            Err(error)
+        }
         answer => Ok(Json(answer.into())),
     }
 }
 
-/// Nothing of an execution that lost is kept.
-async fn drop_files(app: &App, said: &CompleteRequest, refusal: rules::task::Refusal) -> Error {
+/// The result to commit, once the result and every file of it are what they should be.
+async fn verified(
+    app: &App,
+    worker: WorkerId,
+    execution: ExecutionId,
+    said: &CompleteRequest,
+) -> Result<Option<Value>> {
+    let verified = async {
+        let result = result::checked(app, execution, said).await?;
+        verify::keep(app, execution, said).await?;
+        Ok(result)
+    };
+    let verified: Result<_> = verified.await;
+    if let Err(error) = &verified {
+        rejections::of_completion(app, worker, error).await;
+    }
+    verified
+}
+
+/// Nothing is kept of an execution that lost its lease after it was seen to hold it.
+async fn drop_files(app: &App, proof: Proof, refusal: Refusal) -> Error {
     // A lease that ran out may still be renewed, and the same said again.
-    if refusal != rules::task::Refusal::LeaseExpired {
-        verify::discard(app, said.proof.execution()).await;
+    if refusal != Refusal::LeaseExpired {
+        verify::discard(app, proof.execution()).await;
     }
     Error::Refused(refusal)
 }
@@ -257,7 +305,11 @@ fn away(error: wire::Error) -> Error {
 /// Say that the work did not succeed
 #[utoipa::path(post, path = "/api/worker/fail", tag = "worker", request_body = FailRequest, security(("worker" = [])),
     responses((status = 200, body = Verdict), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-async fn fail(_: Caller, State(app): State<App>, Json(said): Json<FailRequest>) -> Result<Json<Verdict>> {
+async fn fail(
+    Caller { worker }: Caller,
+    State(app): State<App>,
+    Large(said): Large<FailRequest>,
+) -> Result<Json<Verdict>> {
     // Only the server itself finds a lease expired or withdraws work.
     use failure::Kind as K;
     if !matches!(said.kind, K::Transient | K::Permanent | K::StorageAway) {
@@ -267,24 +319,32 @@ async fn fail(_: Caller, State(app): State<App>, Json(said): Json<FailRequest>) 
         ));
     }
     let FailRequest { proof, kind, message, usage, steps } = said;
-    end(&app, Failure { proof, kind, message, usage, steps }).await
+    let (message, steps) = (bounds::message(&message), bounds::steps(steps));
+    end(&app, Failure { proof: proof.shown_by(worker), kind, message, usage, steps }).await
 }
 
 /// Give work back; uses up no attempt
 #[utoipa::path(post, path = "/api/worker/release", tag = "worker", request_body = ReleaseRequest, security(("worker" = [])),
     responses((status = 200, body = Verdict), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn release(
-    _: Caller,
+    Caller { worker }: Caller,
     State(app): State<App>,
-    Json(said): Json<ReleaseRequest>,
+    Large(said): Large<ReleaseRequest>,
 ) -> Result<Json<Verdict>> {
     let ReleaseRequest { proof, message, usage, steps } = said;
+    let (message, steps) = (bounds::message(&message), bounds::steps(steps));
+    let proof = proof.shown_by(worker);
     end(&app, Failure { proof, kind: FailureKind::Drained, message, usage, steps }).await
 }
 
 async fn end(app: &App, failure: Failure) -> Result<Json<Verdict>> {
     match app.desk.fail(&failure).await.map_err(away)? {
-        Answer::Refused(refusal) => Err(Error::Refused(refusal)),
+        Answer::Refused(refusal) => {
+            if matches!(refusal, Refusal::StaleToken | Refusal::CommittedByOther) {
+                rejections::of_proof(app, failure.proof).await;
+            }
+            Err(Error::Refused(refusal))
+        }
         answer => {
             verify::discard(app, failure.proof.execution()).await;
             Ok(Json(answer.into()))

@@ -5,7 +5,7 @@
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::Json;
+use crate::body::{Json, Large};
 use crate::data::is_tame;
 use crate::problem::{Error, Result};
 use axum::extract::State;
@@ -33,17 +33,18 @@ pub fn routes() -> OpenApiRouter<App> {
 async fn direct(
     Caller { worker }: Caller,
     State(app): State<App>,
-    Json(asked): Json<DirectRequest>,
+    Large(asked): Large<DirectRequest>,
 ) -> Result<Json<DirectResponse>> {
-    app.store.holds(worker, asked.proof).await?.map_err(Error::Refused)?;
+    let proof = asked.proof.shown_by(worker);
+    app.store.ownership(proof).await?.current().map_err(Error::Refused)?;
     if asked.outputs.len() > MOST_AT_ONCE {
         return Err(Error::Invalid(format!("at most {MOST_AT_ONCE} outputs fit into one request")));
     }
     let Some(bucket) = app.data.bucket() else { return Ok(Json(DirectResponse::default())) };
-    let source = if asked.source { source(&app, asked.proof.task.job()).await? } else { None };
+    let source = if asked.source { source(&app, proof.task.job()).await? } else { None };
     let mut outputs = Vec::new();
     for output in &asked.outputs {
-        match place(&app, bucket, asked.proof.execution(), output).await? {
+        match place(&app, bucket, proof.execution(), output).await? {
             Some(place) => outputs.push(place),
             None => break,
         }
@@ -59,7 +60,7 @@ async fn source(app: &App, job: rules::JobId) -> Result<Option<Direct>> {
     let Some(source) = app.store.entry(video).await?.source else { return Ok(None) };
     match app.data.source(Path::new(&source)) {
         Place::Bucket(bucket, name) => Ok(bucket.sign_get(&name, LIVES).await?.map(told)),
-        Place::Disk(_) => Ok(None),
+        Place::Disk(_) | Place::Below(..) => Ok(None),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Files that an execution brings, into its own place: nobody else writes there, and nothing there is seen.
 
+use super::rejections;
 use crate::app::App;
 use crate::auth::Holder;
 use crate::body;
@@ -15,13 +16,13 @@ use files::{Bucket, Place as Kept, Step};
 use futures_util::StreamExt;
 use rules::ExecutionId;
 use sha2::{Digest, Sha256};
-use std::io::SeekFrom;
+use std::io::{Read, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use tokio::fs::OpenOptions;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
 /// Below an execution's incoming folder: what is not whole yet.
-const PARTIAL: &str = ".partial";
+pub(super) const PARTIAL: &str = ".partial";
 
 pub fn routes() -> Router<App> {
     Router::new().route("/api/worker/outputs/{*path}", put(bring).head(look))
@@ -47,16 +48,16 @@ impl Place {
         let name = hex::encode(Sha256::digest(path.as_bytes()));
         let bucket = match app.data.part(&execution.to_string(), path) {
             Kept::Bucket(bucket, name) => Some((bucket, name)),
-            Kept::Disk(_) => None,
+            Kept::Disk(_) | Kept::Below(..) => None,
         };
         Ok(Place { whole: incoming.join(path), partial: incoming.join(PARTIAL).join(name), bucket })
     }
 }
 
 /// Which bytes come, of how many.
-struct Piece {
-    from: u64,
-    total: u64,
+pub(crate) struct Piece {
+    pub from: u64,
+    pub total: u64,
 }
 
 /// Bring one file of an execution's outputs
@@ -89,7 +90,10 @@ pub(crate) async fn bring(
         return Ok(StatusCode::OK);
     }
     write(&place.partial, &piece, content).await?;
-    finish(&place, piece.total, declared).await?;
+    if let Err(error) = finish(&place, piece.total, declared).await {
+        rejections::of_upload(&app, proof.worker, &error).await;
+        return Err(error);
+    }
     Ok(StatusCode::CREATED)
 }
 
@@ -119,7 +123,7 @@ pub(crate) async fn look(
 }
 
 /// `Content-Range: bytes N-M/TOTAL`; without it, all of it comes at once.
-fn piece(headers: &HeaderMap) -> Result<Piece> {
+pub(crate) fn piece(headers: &HeaderMap) -> Result<Piece> {
     let length = text(headers, header::CONTENT_LENGTH.as_str()).and_then(|it| it.parse::<u64>().ok());
     let Some(range) = text(headers, header::CONTENT_RANGE.as_str()) else {
         let total = length.ok_or_else(|| Error::Protocol {
@@ -195,8 +199,12 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
             format!("{total} bytes were declared, and {found} came"),
         ));
     }
-    let hash = hash(&place.partial).await.map_err(disk)?;
+    // A request that was cut off may still hold the partial file and write to it. So what is kept is a copy, of which the
+    // hash is taken while it is made.
+    let partial_copy = place.partial.with_extension(format!("{:016x}", rand::random::<u64>()));
+    let hash = copied(&place.partial, &partial_copy).await.map_err(disk)?;
     if !hash.eq_ignore_ascii_case(declared) {
+        tokio::fs::remove_file(&partial_copy).await.map_err(disk)?;
         tokio::fs::remove_file(&place.partial).await.map_err(disk)?;
         return Err(Error::unprocessable(
             "hash_mismatch",
@@ -204,13 +212,38 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
         ));
     }
     if let Some((bucket, name)) = &place.bucket {
-        Step::SendOutput.across(bucket.send(&place.partial, name, Told::default(), &|| {})).await?;
+        Step::SendOutput.across(bucket.send(&partial_copy, name, Told::default(), &|| {})).await?;
+        tokio::fs::remove_file(&partial_copy).await.map_err(disk)?;
         return tokio::fs::remove_file(&place.partial).await.map_err(disk);
     }
     if let Some(folder) = place.whole.parent() {
         tokio::fs::create_dir_all(folder).await.map_err(disk)?;
     }
-    Step::TakeOutput.across(tokio::fs::rename(&place.partial, &place.whole)).await.map_err(disk)
+    Step::TakeOutput.across(tokio::fs::rename(&partial_copy, &place.whole)).await.map_err(disk)?;
+    match tokio::fs::remove_file(&place.partial).await {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(disk(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Copies a file to a new one that is read-only; the hash of the copy.
+async fn copied(from: &Path, to: &Path) -> std::io::Result<String> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let copy = move || {
+        let (mut from, mut to) = (std::fs::File::open(from)?, std::fs::File::create_new(to)?);
+        let (mut digest, mut block) = (Sha256::new(), vec![0; 256 << 10]);
+        loop {
+            match from.read(&mut block)? {
+                0 => break,
+                read => {
+                    digest.update(&block[..read]);
+                    to.write_all(&block[..read])?;
+                }
+            }
+        }
+        Ok(hex::encode(digest.finalize()))
+    };
+    tokio::task::spawn_blocking(copy).await.map_err(std::io::Error::other)?
 }
 
 pub(super) async fn hash(path: &Path) -> std::io::Result<String> {

@@ -6,16 +6,32 @@ use crate::data::is_tame;
 use crate::problem::{Error, Result};
 use files::{Bucket, Step};
 use rules::ExecutionId;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use wire::http::{CompleteRequest, Output};
 
+/// Workers of older versions know an execution by its name without the token. Where their result says so, it gets the
+/// whole name, which is that of the folder with their files.
+pub fn name_in_full(execution: ExecutionId, result: &mut Value) {
+    let object: &mut Map<String, Value> = match result {
+        Value::Array(values) => return values.iter_mut().for_each(|value| name_in_full(execution, value)),
+        Value::Object(object) => object,
+        _ => return,
+    };
+    for (field, value) in object {
+        match value {
+            Value::String(named) if field == "execution" && *named == execution.short().to_string() => {
+                *named = execution.to_string();
+            }
+            value => name_in_full(execution, value),
+        }
+    }
+}
+
 /// Moves what an execution brought to where others read it. Killed after that and before the commit, the same said again
 /// finds it there.
-pub async fn keep(app: &App, said: &CompleteRequest) -> Result<()> {
-    let execution = said.proof.execution();
-    check_result(execution, said)?;
+pub async fn keep(app: &App, execution: ExecutionId, said: &CompleteRequest) -> Result<()> {
     if said.outputs.is_empty() {
         return Ok(());
     }
@@ -36,6 +52,7 @@ pub async fn keep(app: &App, said: &CompleteRequest) -> Result<()> {
     moved.map_err(|error| Error::disk("keeping what the worker made", &error))
 }
 
+/// Only for an execution that is the caller's own.
 pub async fn discard(app: &App, execution: ExecutionId) {
     for folder in [app.data.incoming(execution), app.data.parts().folder(&execution.to_string())] {
         if let Err(error) = Step::Discard.around(|| files::remove(&folder)) {
@@ -122,40 +139,4 @@ fn list(root: &Path, folder: &Path) -> std::io::Result<Vec<String>> {
         }
     }
     Ok(found)
-}
-
-/// A result may name only what its own execution made: whoever reads it opens what it names.
-fn check_result(execution: ExecutionId, said: &CompleteRequest) -> Result<()> {
-    let outputs: HashMap<&str, &Output> =
-        said.outputs.iter().map(|output| (output.path.as_str(), output)).collect();
-    let Some(result) = &said.result else { return Ok(()) };
-    let wrong = |what: String| Error::unprocessable("bad_result", what);
-    walk(result, &mut |object| {
-        if let Some(Value::String(named)) = object.get("execution")
-            && *named != execution.to_string()
-        {
-            return Err(wrong(format!("the result of {execution} names execution {named}")));
-        }
-        let (Some(Value::String(path)), Some(Value::String(sha256))) =
-            (object.get("path"), object.get("sha256"))
-        else {
-            return Ok(());
-        };
-        match outputs.get(path.as_str()) {
-            Some(output) if output.sha256.eq_ignore_ascii_case(sha256) => Ok(()),
-            Some(_) => Err(wrong(format!("{path}: the result and the manifest do not agree"))),
-            None => Err(wrong(format!("the result names {path}, which was not uploaded"))),
-        }
-    })
-}
-
-fn walk(value: &Value, look: &mut impl FnMut(&serde_json::Map<String, Value>) -> Result<()>) -> Result<()> {
-    match value {
-        Value::Array(values) => values.iter().try_for_each(|value| walk(value, look)),
-        Value::Object(object) => {
-            look(object)?;
-            object.values().try_for_each(|value| walk(value, look))
-        }
-        _ => Ok(()),
-    }
 }

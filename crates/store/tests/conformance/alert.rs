@@ -86,15 +86,15 @@ async fn a_recovered_lease_is_told(world: &World) {
     let worker = world.worker("noop").await;
     ask_for_all(world).await;
     let job = world.submit(simple()).await;
-    world.claim(worker).await;
+    let execution = world.claim(worker).await.proof.execution();
     world.turn(LEASE);
     world.store.recover(10).await.unwrap();
 
     let (kind, data) = only(world).await;
 
     assert_eq!(kind, "stale_job_recovered");
-    let expected = json!({ "job": job, "task": format!("{job}-0"), "attempt": 1, "worker": worker.to_string(),
-                           "state": "READY" });
+    let expected = json!({ "job": job, "task": format!("{job}-0"), "attempt": 1, "execution": execution,
+                           "worker": worker.to_string(), "state": "READY" });
     assert_eq!(data, expected);
 }
 
@@ -163,7 +163,8 @@ async fn a_video_that_is_ready_is_told_with_its_commit(world: &World) {
     let taken = take(world).await;
 
     let keys: Vec<_> = taken.iter().map(|one| one.key.as_str()).collect();
-    assert_eq!(keys, ["video_ready_1_1", "video_ready_1_2"]);
+    let timeline = world.store.timeline().await.unwrap();
+    assert_eq!(keys, [format!("video_ready_1_1_{timeline}"), format!("video_ready_1_2_{timeline}")]);
     assert_eq!(taken[0].payload["data"]["slug"], "talk");
     assert_eq!(taken[0].payload["timestamp"], "2025-11-15T09:46:40.000Z");
 }

@@ -2,14 +2,16 @@
 
 use crate::shop::{hello, new_job, simple, spec, wide};
 use crate::world::{LEASE, World};
+use pipeline::StageKind;
+use rules::placement::Grant;
 use rules::worker::{Command, Refusal};
 use rules::{JobId, TaskId, WorkerId};
 use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use store::batch::Batched;
 use store::{Error, Store, claim};
 use uuid::Uuid;
-use wire::{Assignment, Desk};
+use wire::{Assignment, Desk, Hello, Kind};
 
 on_both_engines![
     the_most_urgent_is_claimed_first_and_then_the_oldest,
@@ -22,6 +24,7 @@ on_both_engines![
     eight_claimers_of_many_lanes_never_miss_what_is_there,
     a_worker_gets_only_what_it_can_do,
     lanes_are_merged_by_urgency_and_age,
+    a_worker_elsewhere_is_never_given_what_only_a_server_runs,
     a_draining_or_disabled_worker_gets_nothing,
     a_worker_that_nobody_knows_gets_nothing,
     looking_for_work_finds_what_a_claim_would_get,
@@ -186,6 +189,28 @@ async fn lanes_are_merged_by_urgency_and_age(world: &World) {
 
     assert_eq!(jobs(&first), [4, 2, 0, 1].map(|at: usize| submitted[at]));
     assert_eq!(jobs(&rest), [3, 5].map(|at: usize| submitted[at]));
+}
+
+async fn a_worker_elsewhere_is_never_given_what_only_a_server_runs(world: &World) {
+    let all: Vec<&str> = StageKind::ALL.into_iter().map(StageKind::as_str).collect();
+    let stages: Vec<_> = all.iter().map(|kind| json!({ "name": kind, "kind": kind })).collect();
+    world.submit(spec(json!(stages), json!({}))).await;
+    let far = Hello { kind: Kind::Remote, ..hello(&all.join(",")) };
+    world.store.enroll_worker(&far, &Grant::default()).await.unwrap();
+    let incarnation = Uuid::new_v4();
+    world.store.introduce_worker(&far, incarnation).await.unwrap();
+    // As a row that an older version wrote.
+    const OFFERS_ALL: &str = "UPDATE worker SET capabilities = \
+        'audio,encode,encode_optional,ingest,measure,package,plan,probe,publish,subtitles,thumbnails'";
+    world.execute(OFFERS_ALL).await.unwrap();
+
+    let claimed = world.store.claim(far.worker, 100).await.unwrap();
+
+    let kinds: BTreeSet<&str> = claimed.iter().map(|task| task.kind.as_str()).collect();
+    assert_eq!(kinds, BTreeSet::from(["audio", "encode", "encode_optional"]));
+    assert!(!world.store.has_work(far.worker).await.unwrap());
+    let near = world.worker(&all.join(",")).await;
+    assert_eq!(world.store.claim(near, 100).await.unwrap().len(), all.len() - 3);
 }
 
 async fn a_draining_or_disabled_worker_gets_nothing(world: &World) {

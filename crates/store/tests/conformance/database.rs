@@ -31,7 +31,7 @@ DO $$ DECLARE name TEXT; is_used BOOLEAN; BEGIN
     FOR name IN
         SELECT relname FROM pg_class
         WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
-          AND relname NOT IN ('schema_version', 'history')
+          AND relname NOT IN ('schema_version', 'history', 'timeline', 'setting')
     LOOP
         EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I)', name) INTO is_used;
         IF is_used THEN
@@ -39,6 +39,8 @@ DO $$ DECLARE name TEXT; is_used BOOLEAN; BEGIN
         END IF;
     END LOOP;
     UPDATE history SET dropped_before = 0;
+    DELETE FROM timeline WHERE number > 1;
+    DELETE FROM setting WHERE setting.name <> 'instance';
     PERFORM setval(oid::regclass, 1, FALSE) FROM pg_class
     WHERE relnamespace = current_schema()::regnamespace AND relkind = 'S';
 END $$";

@@ -68,7 +68,9 @@ async fn passed(world: &World) -> Cursor {
         let end = world.store.events_end().await.unwrap();
         let hidden = if world.store.is_postgres() {
             let newest = world.count("SELECT coalesce(max(xact), 0) FROM audit").await;
-            !matches!(end.to_string().split_once('-'), Some((xact, _)) if xact.parse::<i64>().unwrap() > newest)
+            let end = end.to_string();
+            let (xact, _) = end.split_once('.').unwrap().1.split_once('-').unwrap();
+            xact.parse::<i64>().unwrap() <= newest
         } else {
             false
         };

@@ -43,7 +43,8 @@ async fn a_message_is_written_with_its_commit(world: &World) {
     let taken = take(world).await;
 
     let [message] = taken.as_slice() else { panic!("{taken:?}") };
-    assert_eq!((message.topic.as_str(), message.key.as_str()), ("append", "append/1-0"));
+    let key = format!("{}/append/1-0", world.store.timeline().await.unwrap());
+    assert_eq!((message.topic.as_str(), message.key.as_str()), ("append", key.as_str()));
     assert_eq!(message.payload, json!({ "path": "log", "line": "1-0" }));
     assert_eq!(message.attempt, 1);
 }

@@ -68,8 +68,8 @@ async fn a_recovery_leaves_a_diagnostic(world: &World) {
     world.orchestrate().await;
 
     let told = format!(
-        "execution {}.1 of worker {worker} was given up: its lease had expired 1500 ms ago",
-        task.proof.task
+        "execution {} of worker {worker} was given up: its lease had expired 1500 ms ago",
+        task.proof.execution()
     );
     let logs = world.store.logs_of_job(job, &Default::default()).await.unwrap();
     let line = |log: &LogView| (log.level.clone(), log.stage.clone().unwrap(), log.message.clone());

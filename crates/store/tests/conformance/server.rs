@@ -3,9 +3,11 @@
 use crate::shop::{heartbeat, hello, new_job, simple, wide};
 use crate::world::World;
 use rules::video::State;
-use rules::{Millis, VideoId};
+use rules::{ExecutionId, Millis, Token, VideoId};
 use serde_json::json;
 use store::catalogue::Filter;
+use store::hold::Ownership;
+use store::session::NewSession;
 use store::video::NewVideo;
 use store::worker::Process;
 use store::{Error, Refusal};
@@ -23,6 +25,8 @@ on_both_engines![
     files_of_a_failed_job_are_needed_as_long_as_it_can_be_retried,
     a_setting_is_set_once,
     a_session_lasts_until_it_is_closed_or_over,
+    a_session_is_open_only_with_the_secret_it_began_with,
+    sessions_are_listed_and_ended,
 ];
 
 fn video(slug: &str) -> NewVideo {
@@ -48,16 +52,57 @@ async fn a_video_comes_with_its_job_or_not_at_all(world: &World) {
 
 async fn a_session_lasts_until_it_is_closed_or_over(world: &World) {
     let store = &world.store;
-    let [short, long] =
-        [store.open_session(Millis(1000)).await.unwrap(), store.open_session(Millis(9000)).await.unwrap()];
+    let short = store.open_session(&session(&SECRET, 1000)).await.unwrap();
+    let long = store.open_session(&session(&SECRET, 9000)).await.unwrap();
+    let is_open = async |token: &str| store.is_session(&SECRET, token).await.unwrap();
 
-    assert!(store.is_session(&short).await.unwrap() && !store.is_session("another").await.unwrap());
+    assert!(is_open(&short).await && !is_open("another").await);
     world.turn(1000);
-    assert!(!store.is_session(&short).await.unwrap() && store.is_session(&long).await.unwrap());
+    assert!(!is_open(&short).await && is_open(&long).await);
     store.close_session(&long).await.unwrap();
-    assert!(!store.is_session(&long).await.unwrap());
-    store.open_session(Millis(1)).await.unwrap();
+    assert!(!is_open(&long).await);
+    store.open_session(&session(&SECRET, 1)).await.unwrap();
     assert_eq!(world.count("SELECT count(*) FROM session").await, 1, "what is over is removed");
+}
+
+const SECRET: [u8; 32] = [1; 32];
+const OTHER_SECRET: [u8; 32] = [2; 32];
+
+fn session(secret: &[u8; 32], lasts: i64) -> NewSession<'_> {
+    NewSession { secret, lasts: Millis(lasts), client: "192.0.2.1", user_agent: "a browser" }
+}
+
+async fn a_session_is_open_only_with_the_secret_it_began_with(world: &World) {
+    let store = &world.store;
+    let token = store.open_session(&session(&SECRET, 9000)).await.unwrap();
+
+    assert!(store.is_session(&SECRET, &token).await.unwrap());
+    assert!(!store.is_session(&OTHER_SECRET, &token).await.unwrap());
+    assert_eq!(store.sessions(Some(&OTHER_SECRET)).await.unwrap(), []);
+
+    store.open_session(&session(&OTHER_SECRET, 9000)).await.unwrap();
+    assert!(!store.is_session(&SECRET, &token).await.unwrap(), "those of the old secret are removed");
+    world.execute("INSERT INTO session (token_hash, expires_at) VALUES ('x', 99999999999999)").await.unwrap();
+    assert_eq!(store.sessions(None).await.unwrap().len(), 1, "one that an older program opened is not open");
+}
+
+async fn sessions_are_listed_and_ended(world: &World) {
+    let store = &world.store;
+    let first = store.open_session(&session(&SECRET, 9000)).await.unwrap();
+    world.turn(1);
+    let second = store.open_session(&session(&SECRET, 9000)).await.unwrap();
+
+    let listed = store.sessions(Some(&SECRET)).await.unwrap();
+
+    assert_eq!((listed.len(), listed[0].client.as_str()), (2, "192.0.2.1"));
+    assert!(listed[0].created_at > listed[1].created_at, "newest first");
+    assert!(!first.starts_with(&listed[1].id), "the id says nothing of the token");
+    store.end_session(&listed[0].id).await.unwrap();
+    assert!(matches!(store.end_session(&listed[0].id).await, Err(Error::NotFound(_))));
+    assert!(store.is_session(&SECRET, &first).await.unwrap());
+    assert!(!store.is_session(&SECRET, &second).await.unwrap());
+    assert_eq!(store.end_sessions().await.unwrap(), 1);
+    assert!(!store.is_session(&SECRET, &first).await.unwrap());
 }
 
 async fn an_upload_becomes_one_video(world: &World) {
@@ -145,7 +190,6 @@ async fn only_the_newest_process_of_a_worker_is_heard(world: &World) {
     assert_eq!(world.progress(&held, 1).await, Answer::Accepted);
 
     world.store.introduce_worker(&hello, second).await.unwrap();
-    world.orchestrate().await;
 
     let said = |incarnation| Process { incarnation, load: "{}" };
     let old = world.store.heartbeat_of(&said(first), &heartbeat(hello.worker)).await;
@@ -153,25 +197,34 @@ async fn only_the_newest_process_of_a_worker_is_heard(world: &World) {
     world.store.heartbeat_of(&said(second), &heartbeat(hello.worker)).await.unwrap();
     assert!(!world.store.is_current_process(hello.worker, first).await.unwrap());
     assert!(world.store.is_current_process(hello.worker, second).await.unwrap());
-    assert_eq!(world.task_states(job).await, ["READY"], "what the first had is free at once");
     assert!(matches!(world.commit(&held).await, Answer::Refused(_)));
+    let lost = &world.tasks(job).await[0];
+    assert_eq!((lost.state.as_str(), lost.attempts), ("ERROR", 1), "what the first had is not waited for");
+    world.turn(20_000);
+    world.orchestrate().await;
+    assert_eq!(world.task_states(job).await, ["READY"]);
 }
 
 async fn files_are_needed_while_they_may_be_read(world: &World) {
     let (worker, other) = (world.worker("noop").await, world.worker("noop").await);
     world.submit(simple()).await;
     let lost = world.claim(worker).await;
-    assert!(world.store.holds(worker, lost.proof).await.unwrap().is_ok());
-    assert!(world.store.holds(other, lost.proof).await.unwrap().is_err(), "it is another's");
+    assert_eq!(world.store.ownership(lost.proof).await.unwrap(), Ownership::Current);
     assert!(world.store.needs_files(lost.proof.execution()).await.unwrap());
     world.fail(&lost, rules::failure::Kind::Drained).await;
     world.orchestrate().await;
     let held = world.claim(other).await;
 
     assert!(!world.store.needs_files(lost.proof.execution()).await.unwrap(), "it has lost");
-    assert!(world.store.holds(worker, lost.proof).await.unwrap().is_err());
+    assert_eq!(world.store.ownership(lost.proof).await.unwrap(), Ownership::Lost);
     world.commit(&held).await;
     assert!(world.store.needs_files(held.proof.execution()).await.unwrap(), "others may read it");
+    assert!(
+        world.store.needs_files(held.proof.execution().short()).await.unwrap(),
+        "an older version named it so"
+    );
+    let forgotten = ExecutionId { token: Token(!held.proof.token.0), ..held.proof.execution() };
+    assert!(!world.store.needs_files(forgotten).await.unwrap(), "only its number is the same");
     world.orchestrate().await;
     assert!(!world.store.needs_files(held.proof.execution()).await.unwrap(), "the job is over");
 }

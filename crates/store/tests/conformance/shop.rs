@@ -68,6 +68,7 @@ pub fn heartbeat(worker: WorkerId) -> Heartbeat {
         is_leaving: false,
         done: 0,
         failed: 0,
+        refusal: None,
     }
 }
 

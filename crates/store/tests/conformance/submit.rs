@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use store::Error;
 use store::job::Filter;
 use store::submit::{NewJob, Submitted};
+use wire::Answer;
 
 on_both_engines![
     the_first_stages_are_ready_at_once_and_the_rest_is_new,
@@ -26,6 +27,7 @@ on_both_engines![
     jobs_are_listed_newest_first,
     jobs_are_listed_by_user_and_by_state,
     a_submission_is_audited,
+    a_job_of_many_tasks_is_added_and_cancelled_as_a_whole,
 ];
 
 async fn the_first_stages_are_ready_at_once_and_the_rest_is_new(world: &World) {
@@ -211,4 +213,29 @@ async fn a_submission_is_audited(world: &World) {
 
     let said: Vec<_> = audit.iter().map(|row| (row.role.as_str(), row.command.as_str())).collect();
     assert_eq!(said, [("user", "submit"), ("orchestrator", "advance")]);
+}
+
+/// More than are saved, and withdrawn, at a time.
+async fn a_job_of_many_tasks_is_added_and_cancelled_as_a_whole(world: &World) {
+    let stages = json!([
+        { "name": "work", "kind": "noop", "segments": 21_001 },
+        { "name": "join", "kind": "noop", "segments": 6_000, "needs": ["work"] },
+    ]);
+    let job = world.submit(spec(stages, json!({}))).await;
+    let worker = world.worker("noop").await;
+    let held = world.store.claim(worker, 3).await.unwrap();
+    assert_eq!(world.commit(&held[0]).await, Answer::Accepted);
+    let ready = "SELECT count(*) FROM task WHERE state = 'READY'";
+    assert_eq!(world.count(ready).await, 20_998);
+    assert_eq!(world.count("SELECT count(*) FROM task WHERE state = 'NEW'").await, 6_000);
+
+    world.store.cancel(job, None).await.unwrap();
+
+    assert!(world.is(job, State::Cancelled).await);
+    assert_eq!(world.count("SELECT count(*) FROM task WHERE state = 'NEW'").await, 27_000);
+    assert_eq!(
+        world.count("SELECT CAST(sum(tasks) AS BIGINT) FROM audit WHERE command = 'advance'").await,
+        21_001
+    );
+    assert_eq!(world.commit(&held[1]).await, Answer::Refused(rules::task::Refusal::NotRunning));
 }

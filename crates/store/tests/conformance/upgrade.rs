@@ -46,7 +46,8 @@ SELECT t.updated_at, 1, t.id, t.fence, 'worker', 'before', 'NEW', t.state, e.sta
 FROM task t LEFT JOIN execution e ON e.task_id = t.id AND e.fence = t.fence;";
 
 fn proof(task: i64, fence: i64, token: i64) -> Proof {
-    Proof { task: TaskId(1_048_576 + task), fence: Fence(fence), token: Token(token) }
+    let worker = "01999999-0000-7000-8000-000000000001".parse().unwrap();
+    Proof { task: TaskId(1_048_576 + task), fence: Fence(fence), token: Token(token), worker }
 }
 
 async fn work_goes_on_after_executions_moved_into_their_tasks_rows(world: &World) {

@@ -8,6 +8,7 @@ use rules::task::Refusal;
 use rules::{Fence, JobId, TaskId, Token, WorkerId};
 use serde_json::json;
 use store::batch::Batched;
+use store::hold::Ownership;
 use wire::{Answer, Assignment, Commit, Progress, Proof, Renewal, StepRecord, Usage};
 
 on_both_engines![
@@ -25,6 +26,9 @@ on_both_engines![
     late_words_of_a_lost_execution_change_nothing,
     a_worker_that_claims_again_cannot_use_its_old_token,
     a_token_cannot_be_guessed_from_the_fence,
+    a_report_by_another_worker_is_refused_even_with_the_token,
+    a_report_with_the_number_of_another_execution_is_refused,
+    a_committed_execution_cannot_fail,
     a_batch_answers_each_word,
     words_about_one_execution_in_one_batch_all_count,
     a_word_about_a_task_that_does_not_exist_is_refused,
@@ -295,6 +299,52 @@ async fn a_token_cannot_be_guessed_from_the_fence(world: &World) {
     assert_eq!(world.task_states(task.job).await, ["RUNNING"]);
 }
 
+/// What each kind of report comes to, if this proof is shown with it.
+async fn reports(world: &World, proof: Proof) -> Vec<Answer> {
+    let store = &world.store;
+    let answers = [
+        store.renew(&[Renewal { proof, progress: 1 }]).await.unwrap(),
+        store.progress(&[progress_of(proof, 1)]).await.unwrap(),
+        store.fail(&[failure_of(proof, Kind::Permanent, "it lies")]).await.unwrap(),
+        store.fail(&[failure_of(proof, Kind::Drained, "it lies")]).await.unwrap(),
+        store.commit(&[commit_of(proof)]).await.unwrap(),
+    ];
+    answers.concat()
+}
+
+async fn a_report_by_another_worker_is_refused_even_with_the_token(world: &World) {
+    let (_, task) = running(world).await;
+    let stolen = Proof { worker: world.worker("noop").await, ..task.proof };
+
+    assert_eq!(reports(world, stolen).await, [Answer::Refused(Refusal::StaleToken); 5]);
+    assert_eq!(world.store.ownership(stolen).await.unwrap(), Ownership::Foreign);
+    assert_eq!(world.statuses(task.proof.task).await, ["LEASED"], "none of it changed anything");
+
+    assert_eq!(world.commit(&task).await, Answer::Accepted);
+    assert_eq!(reports(world, stolen).await, [Answer::Refused(Refusal::CommittedByOther); 5]);
+    assert_eq!(world.store.ownership(stolen).await.unwrap(), Ownership::Foreign);
+}
+
+async fn a_report_with_the_number_of_another_execution_is_refused(world: &World) {
+    let (_, task) = running(world).await;
+    let other = Proof { fence: Fence(task.proof.fence.0 + 1), ..task.proof };
+
+    assert_eq!(reports(world, other).await, [Answer::Refused(Refusal::StaleToken); 5]);
+    assert_eq!(world.store.ownership(other).await.unwrap(), Ownership::Unknown);
+    assert_eq!(world.store.ownership(task.proof).await.unwrap(), Ownership::Current);
+}
+
+async fn a_committed_execution_cannot_fail(world: &World) {
+    let (_, task) = running(world).await;
+    assert_eq!(world.commit(&task).await, Answer::Accepted);
+
+    for kind in [Kind::Transient, Kind::Permanent, Kind::Drained] {
+        assert_eq!(world.fail(&task, kind).await, Answer::Refused(Refusal::CommittedByYou));
+    }
+    assert_eq!(world.commit(&task).await, Answer::AlreadyAccepted);
+    assert_eq!(world.store.ownership(task.proof).await.unwrap(), Ownership::Committed);
+}
+
 async fn a_batch_answers_each_word(world: &World) {
     let worker = world.worker("noop").await;
     world.submit(wide(5)).await;
@@ -302,7 +352,7 @@ async fn a_batch_answers_each_word(world: &World) {
     world.commit(&tasks[1]).await;
     world.fail(&tasks[2], Kind::Transient).await;
     let forged = Proof { token: Token(1), ..tasks[3].proof };
-    let unknown = Proof { task: TaskId::new(JobId(99), 0), fence: Fence(1), token: Token(1) };
+    let unknown = Proof { task: TaskId::new(JobId(99), 0), fence: Fence(1), token: Token(1), worker };
 
     let proofs = [tasks[4].proof, forged, tasks[1].proof, unknown, tasks[2].proof, tasks[0].proof];
     let answers = world.store.commit(&proofs.map(commit_of)).await.unwrap();
@@ -338,7 +388,8 @@ async fn words_about_one_execution_in_one_batch_all_count(world: &World) {
 }
 
 async fn a_word_about_a_task_that_does_not_exist_is_refused(world: &World) {
-    let proof = Proof { task: TaskId::new(JobId(7), 3), fence: Fence(1), token: Token(1) };
+    let worker = world.worker("noop").await;
+    let proof = Proof { task: TaskId::new(JobId(7), 3), fence: Fence(1), token: Token(1), worker };
 
     let answers = [
         world.store.commit(&[commit_of(proof)]).await.unwrap(),
@@ -366,7 +417,7 @@ async fn result_usage_and_steps_of_a_commit_are_kept(world: &World) {
     assert_eq!(result, [("{\"frames\":250}".to_owned(),)]);
     let steps = world.store.steps_of_job(task.job).await.unwrap();
     assert_eq!(steps.iter().map(|step| step.command.as_str()).collect::<Vec<_>>(), ["ffprobe", "ffmpeg"]);
-    assert_eq!(steps[0].execution.to_string(), format!("{}.1", task.proof.task));
+    assert_eq!(steps[0].execution, task.proof.execution().into());
     assert_eq!((steps[0].at, steps[0].exit_code, steps[0].is_success), (DAWN + 5, Some(1), false));
     assert_eq!((steps[1].stdout_tail.as_str(), steps[1].stderr_tail.as_str()), ("out", "err"));
 }

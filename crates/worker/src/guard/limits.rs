@@ -1,4 +1,5 @@
-//! What a command may use. The kernel enforces it per process, not over the whole tree.
+//! What a command may use. The kernel enforces it per process, not over the whole tree; the
+//! guard sees to the working directory.
 
 use std::io;
 
@@ -19,6 +20,11 @@ pub struct Limits {
     pub cpu_seconds: Option<u64>,
     /// Size of any one file. SIGXFSZ on the write that would pass it.
     pub file_bytes: Option<u64>,
+    /// Descriptors. Opening more fails.
+    pub open_files: Option<u64>,
+    /// Size of all files in its working directory together. The guard looks once a second and at the end, and ends a
+    /// command that is over it.
+    pub folder_bytes: Option<u64>,
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -45,6 +51,9 @@ impl Limits {
         }
         if let Some(bytes) = self.file_bytes {
             lower(libc::RLIMIT_FSIZE, bytes, bytes)?;
+        }
+        if let Some(files) = self.open_files {
+            lower(libc::RLIMIT_NOFILE, files, files)?;
         }
         Ok(())
     }

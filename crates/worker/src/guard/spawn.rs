@@ -2,32 +2,64 @@
 
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::ptr;
 
 use super::args::Args;
+use super::cage::Cage;
+use super::message::{self, Message};
 use super::{signals, tree};
 
 /// Returns the process id. The caller reaps it.
 pub(super) fn spawn(args: &Args) -> io::Result<i32> {
     let program = args.command.first().ok_or(io::ErrorKind::InvalidInput)?;
     let image = Image::of(program, &args.command)?;
-    let limits = args.limits.clone();
+    let (limits, cage) = (args.limits.clone(), args.cage.clone());
+    // Standard input will be another by the time it is needed.
+    let lifeline = io::stdin().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
-    // SAFETY: the closure runs between fork and exec and only makes system calls: it neither allocates nor
-    // locks.
+    // SAFETY: the closure runs between fork and exec. The guard has one thread, so no other can have been forked in the
+    // middle of an allocation or with a lock in its hands.
     unsafe {
         command.pre_exec(move || {
             tree::die_with_the_guard()?;
             limits.apply()?;
             signals::release()?;
+            if let Some(cage) = &cage {
+                enter(cage, &image, &lifeline)?;
+                // Moving into another user namespace may have undone it.
+                tree::die_with_the_guard()?;
+            }
             Err(image.exec())
         })
     };
     command.spawn().map(|child| child.id().cast_signed())
+}
+
+/// Closes the cage, and hands its listener to the worker.
+#[cfg(target_os = "linux")]
+fn enter(cage: &Cage, image: &Image, lifeline: &OwnedFd) -> io::Result<()> {
+    let closed = cage.close(&image.paths)?;
+    let missing = closed.missing();
+    if cage.is_required && !missing.is_empty() {
+        let reason = format!("the sandbox is required, and this is missing of it: {}", missing.join(", "));
+        message::send(lifeline.as_fd(), &Message::NotStarted { errno: None, reason }, None)?;
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    match &closed.listener {
+        Some(listener) => message::send(lifeline.as_fd(), &Message::Listening, Some(listener.as_fd())),
+        None => Ok(()),
+    }
+}
+
+/// There is none on other systems.
+#[cfg(not(target_os = "linux"))]
+fn enter(_: &Cage, _: &Image, _: &OwnedFd) -> io::Result<()> {
+    Ok(())
 }
 
 /// All that exec needs, made before the fork because nothing can be allocated after it.

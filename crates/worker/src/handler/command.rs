@@ -99,7 +99,9 @@ fn unsuccessful(program: &str, exit: &Exit) -> Failed {
 fn cut_short(program: &str, job: &Assignment, error: &Error) -> Failed {
     match error {
         Error::Empty | Error::CannotStart { .. } => Failed::permanent(error.to_string()),
-        Error::OutputTooLarge { .. } => Failed::permanent(format!("`{program}` {error}")),
+        Error::OutputTooLarge { .. } | Error::WroteTooMuch { .. } => {
+            Failed::permanent(format!("`{program}` {error}"))
+        }
         Error::Stalled { .. } => Failed::transient(format!("`{program}` {error}")),
         // The limit is the whole execution's; what was left of it when the program began would puzzle.
         Error::TimedOut { .. } => Failed::transient(format!(

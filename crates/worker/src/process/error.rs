@@ -21,6 +21,8 @@ pub enum Error {
     Stalled { after: Duration, exit: Box<Exit> },
     #[error("wrote more than {limit} bytes to standard output, its limit, and was killed")]
     OutputTooLarge { limit: usize, exit: Box<Exit> },
+    #[error("wrote more than {limit} bytes to its work folder, its limit, and was killed")]
+    WroteTooMuch { limit: u64, exit: Box<Exit> },
     /// Somebody killed the guard (the kernel, when memory ran out?), or the program named as guard is none.
     #[error("lost the guard of `{program}` ({how}); its process group was killed: {stderr_tail}")]
     GuardLost { program: String, how: String, stderr_tail: String },
@@ -33,9 +35,10 @@ impl Error {
     /// What is known of the command, if it ran and was cut short.
     pub fn exit(&self) -> Option<&Exit> {
         match self {
-            Self::TimedOut { exit, .. } | Self::Stalled { exit, .. } | Self::OutputTooLarge { exit, .. } => {
-                Some(exit)
-            }
+            Self::TimedOut { exit, .. }
+            | Self::Stalled { exit, .. }
+            | Self::OutputTooLarge { exit, .. }
+            | Self::WroteTooMuch { exit, .. } => Some(exit),
             Self::Empty
             | Self::CannotStart { .. }
             | Self::Stopped
@@ -46,9 +49,10 @@ impl Error {
 
     pub(crate) fn exit_mut(&mut self) -> Option<&mut Exit> {
         match self {
-            Self::TimedOut { exit, .. } | Self::Stalled { exit, .. } | Self::OutputTooLarge { exit, .. } => {
-                Some(exit)
-            }
+            Self::TimedOut { exit, .. }
+            | Self::Stalled { exit, .. }
+            | Self::OutputTooLarge { exit, .. }
+            | Self::WroteTooMuch { exit, .. } => Some(exit),
             Self::Empty
             | Self::CannotStart { .. }
             | Self::Stopped

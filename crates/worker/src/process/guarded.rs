@@ -13,9 +13,13 @@ use tokio::process::{ChildStderr, ChildStdout};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::environment::environment;
 use super::leader::Leader;
-use super::{Command, Error};
+use super::lifeline::Lifeline;
+use super::{Command, Error, Reach};
 use crate::guard::args::Args;
+use crate::guard::cage::Cage;
+use crate::sandbox::Sandbox;
 
 /// A started guard. Dropping it ends the guard, and with it everything below.
 pub(super) struct Guarded {
@@ -24,7 +28,7 @@ pub(super) struct Guarded {
     patience: Duration,
     /// The worker's end. Closing it tells the guard that the worker is gone; the guard's messages come out
     /// of it.
-    pub lifeline: Lines<BufReader<UnixStream>>,
+    pub lifeline: Lines<BufReader<Lifeline>>,
     pub stdout: ChildStdout,
     pub stderr: ChildStderr,
     /// Taken before the start, so that a busy worker does not give the command more time than it has.
@@ -66,7 +70,7 @@ impl Guarded {
         Ok(Self {
             leader: started.leader,
             patience: command.patience,
-            lifeline: BufReader::new(UnixStream::from_std(ours)?).lines(),
+            lifeline: BufReader::new(Lifeline::new(UnixStream::from_std(ours)?)).lines(),
             stdout: ChildStdout::from_std(started.stdout)?,
             stderr: ChildStderr::from_std(started.stderr)?,
             since,
@@ -95,18 +99,24 @@ fn guard_command(command: &Command, lifeline: StdUnixStream) -> std::process::Co
     let args = Args {
         grace: command.grace,
         limits: command.limits.clone(),
+        cage: command.reach.as_ref().and_then(|reach| cage(reach, command.guard.sandbox)),
         command: command.argv.iter().map(Into::into).collect(),
     };
     let mut guard = std::process::Command::new(&command.guard.program);
     guard.args(&command.guard.args).args(args.to_vec());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"VODMILL_"))
-    {
-        guard.env_remove(name);
-    }
-    guard.envs(command.env.iter().map(|(name, value)| (name, value)));
+    guard.env_clear().envs(environment(command));
     guard.current_dir(&command.cwd).process_group(0);
     guard.stdin(OwnedFd::from(lifeline)).stdout(Stdio::piped()).stderr(Stdio::piped());
     guard
+}
+
+fn cage(reach: &Reach, sandbox: Sandbox) -> Option<Cage> {
+    (sandbox != Sandbox::Off).then(|| Cage {
+        is_required: sandbox == Sandbox::Require,
+        reads: reach.reads.clone(),
+        writes: reach.writes.clone(),
+        port: reach.door.as_ref().map(|door| door.port),
+    })
 }
 
 fn attend(

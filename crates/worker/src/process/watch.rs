@@ -37,6 +37,8 @@ enum Cut {
     TimedOut(Duration),
     Stalled(Duration),
     OutputTooLarge,
+    /// Whoever takes its output needs no more of it.
+    Enough,
 }
 
 /// What the guard has said so far.
@@ -175,6 +177,13 @@ impl<'a> Watch<'a> {
     }
 
     fn take_stdout(&mut self, bytes: &[u8]) {
+        if let Some(sink) = &self.command.sink {
+            self.open.stdout = !bytes.is_empty();
+            if sink.take(bytes).is_break() && self.may_be_cut() {
+                self.cut(Cut::Enough);
+            }
+            return self.note_output();
+        }
         let measured = self.measured;
         let on_line = |line: &[u8]| {
             self.progress.note(line);
@@ -231,12 +240,22 @@ impl<'a> Watch<'a> {
             return;
         };
         match serde_json::from_str(&line) {
+            Ok(Message::Listening) => {
+                let listener = self.guarded.lifeline.get_mut().get_mut().take_listener();
+                let door = self.command.reach.as_ref().and_then(|reach| reach.door.as_ref());
+                if let (Some(door), Some(listener)) = (door, listener) {
+                    door.open(listener);
+                }
+            }
             Ok(Message::Started { pid }) => {
                 self.heard.pid = Some(pid);
                 self.last_output = Instant::now();
                 self.last_move = self.last_output;
             }
-            Ok(Message::NotStarted { errno, reason }) => self.heard.refused = Some((errno, reason)),
+            Ok(Message::NotStarted { errno, reason }) => {
+                // The first knows best: what follows says that the process was not started.
+                self.heard.refused.get_or_insert((errno, reason));
+            }
             Ok(Message::Ended(ended)) => self.heard.ended = Some(ended),
             Err(error) => warn!("a guard said what no guard says: {error}"),
         }

@@ -67,6 +67,7 @@ impl HttpDesk {
             done: heartbeat.done,
             failed: heartbeat.failed,
             load: machine::load(&self.folder),
+            refusal: heartbeat.refusal.clone(),
         };
         let answer: HeartbeatResponse = self.client.post("heartbeat", &request, Duration::ZERO).await?;
         let interval = Duration::from_millis(answer.heartbeat_interval_ms.max(0).unsigned_abs());
@@ -171,7 +172,7 @@ impl Desk for HttpDesk {
 
     async fn commit(&self, commit: &Commit) -> Result<Answer, Error> {
         let request = CompleteRequest {
-            proof: commit.proof,
+            proof: commit.proof.lease_token(),
             result: commit.result.clone(),
             outputs: self.client.uploaded_by(commit.proof.execution()),
             usage: commit.usage,
@@ -182,9 +183,12 @@ impl Desk for HttpDesk {
 
     async fn fail(&self, failure: &Failure) -> Result<Answer, Error> {
         let Failure { proof, kind, message, usage, steps } = failure.clone();
+        let lease = proof.lease_token();
         let answer = match kind {
-            Kind::Drained => self.say("release", &ReleaseRequest { proof, message, usage, steps }).await,
-            _ => self.say_failed(FailRequest { proof, kind, message, usage, steps }).await,
+            Kind::Drained => {
+                self.say("release", &ReleaseRequest { proof: lease, message, usage, steps }).await
+            }
+            _ => self.say_failed(FailRequest { proof: lease, kind, message, usage, steps }).await,
         };
         self.heard(proof, answer)
     }
@@ -229,6 +233,7 @@ fn first_breath(worker: WorkerId) -> Heartbeat {
         is_leaving: false,
         done: 0,
         failed: 0,
+        refusal: None,
     }
 }
 
@@ -243,12 +248,13 @@ fn description(hello: &Hello) -> Description {
 }
 
 fn renewal(renewal: &Renewal) -> Report {
-    Report { proof: renewal.proof, progress: renewal.progress, step: None, permille: None, is_renewal: true }
+    let proof = renewal.proof.lease_token();
+    Report { proof, progress: renewal.progress, step: None, permille: None, is_renewal: true }
 }
 
 fn report(word: &Progress) -> Report {
     Report {
-        proof: word.proof,
+        proof: word.proof.lease_token(),
         progress: word.progress,
         step: word.step.clone(),
         permille: word.permille,

@@ -107,7 +107,7 @@ impl Way {
     }
 
     async fn ask(&self, source: bool, outputs: Vec<DirectOutput>) -> Result<DirectResponse, Fault> {
-        let request = DirectRequest { proof: self.proof, source, outputs };
+        let request = DirectRequest { proof: self.proof.lease_token(), source, outputs };
         match self.client.post("direct", &request, Duration::ZERO).await {
             // A server that knows no such word takes everything itself.
             Err(Fault::Rejected { .. }) => Ok(DirectResponse::default()),

@@ -144,7 +144,7 @@ async fn through_the_server(
 ) -> Result<Answer, Fault> {
     let request = client
         .request(Method::GET, ["source"])
-        .header(PROOF, proof.to_header())
+        .header(PROOF, proof.lease_token().to_header())
         .header(RANGE, range::header(range));
     let response = client.send(request, sleep(silence)).await?;
     answered(response, false)

@@ -1,27 +1,31 @@
 //! A source at a server, for programs on this machine that can read a URL and nothing else: a tiny HTTP server on the
 //! loopback interface, for one execution and as long as it lasts.
 //!
-//! Programs are given its URL and never the worker's key. The path cannot be guessed, so that other users of the
-//! machine cannot read along.
+//! Programs are given its URL and never the worker's key. Other users of the machine can see the URL among a program's
+//! arguments, and have no use for it: a program in a network namespace of its own reads through a listener that exists
+//! only in there, and the listener outside answers only to this user's processes. The path cannot be guessed all the
+//! same, so that no page in this user's browser can ask for it.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use axum::http::{HeaderValue, Method, StatusCode, response};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use futures_util::stream;
 use rand::RngCore;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{Instrument, Span};
+use tracing::{Instrument, Span, warn};
 
 use super::{Source, range};
+use crate::process::Door;
 
 /// How many chunks, of some hundred kilobytes at most, are fetched ahead of the reader.
 const READ_AHEAD: usize = 16;
@@ -30,6 +34,7 @@ const READ_AHEAD: usize = 16;
 #[derive(Debug)]
 pub struct Relay {
     source: Arc<Source>,
+    door: Door,
     /// Of the server.
     authority: String,
     path: String,
@@ -45,10 +50,32 @@ struct Shared {
     span: Span,
 }
 
+impl Shared {
+    fn router(self) -> Router {
+        Router::new().fallback(serve).with_state(self)
+    }
+
+    /// On a listener inside a program's own network namespace, where nobody else can be.
+    fn serve_inside(self, listener: std::net::TcpListener) {
+        let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+        match listener {
+            Ok(listener) => {
+                let ended = self.ending.clone().cancelled_owned();
+                let router = self.router();
+                tokio::spawn(
+                    async move { axum::serve(listener, router).with_graceful_shutdown(ended).await },
+                );
+            }
+            Err(error) => warn!("cannot serve a source: {error}"),
+        }
+    }
+}
+
 impl Relay {
     pub async fn start(source: Source) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let authority = listener.local_addr()?.to_string();
+        let address = listener.local_addr()?;
+        let authority = address.to_string();
         let path = format!("/{}/source{}", unguessable(), extension(source.name()));
         let (source, ending) = (Arc::new(source), CancellationToken::new());
         let shared = Shared {
@@ -57,10 +84,12 @@ impl Relay {
             ending: ending.clone(),
             span: Span::current(),
         };
-        let router = Router::new().fallback(serve).with_state(shared);
+        let router = shared.clone().router().layer(from_fn_with_state(address, answer_own_user));
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
         let ended = ending.clone().cancelled_owned();
-        tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(ended).await });
-        Ok(Relay { source, authority, path, _ending: ending.drop_guard() })
+        tokio::spawn(async move { axum::serve(listener, service).with_graceful_shutdown(ended).await });
+        let door = Door::new(address.port(), move |listener| shared.clone().serve_inside(listener));
+        Ok(Relay { source, door, authority, path, _ending: ending.drop_guard() })
     }
 
     pub fn source(&self) -> &Source {
@@ -72,9 +101,28 @@ impl Relay {
         format!("http://{}{}", self.authority, self.path)
     }
 
+    /// Where a program in a cage reads it.
+    pub(crate) fn door(&self) -> Door {
+        self.door.clone()
+    }
+
     /// Host and port, as they stand in messages about connections.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
+    }
+}
+
+async fn answer_own_user(
+    State(own): State<SocketAddr>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if super::peer::is_own_user(peer, own) {
+        next.run(request).await
+    } else {
+        warn!("another user of this machine asked for a source; nothing was given");
+        plain(StatusCode::FORBIDDEN)
     }
 }
 

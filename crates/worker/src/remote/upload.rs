@@ -228,7 +228,7 @@ impl Upload<'_> {
 
     fn request(&self, method: Method, output: &Output) -> RequestBuilder {
         let parts = ["outputs"].into_iter().chain(output.path.split('/'));
-        self.client.request(method, parts).header(PROOF, self.proof.to_header())
+        self.client.request(method, parts).header(PROOF, self.proof.lease_token().to_header())
     }
 }
 

@@ -1,12 +1,14 @@
 //! One track of sound, whole: encoded in chunks, it would have a gap at each seam.
 
 use super::encode::{count_bytes, cutting};
-use super::{Tracks, Work, outcome};
+use super::tools::Run;
+use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Measure;
 use media::command;
 use media::mp4::{CutAudio, cut_audio};
 use media::plan::{AAC_FRAME, AUDIO_RATE, AudioTrack, Plan};
+use pipeline::TrackResult;
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
@@ -15,7 +17,9 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let microseconds = track.packets * u64::from(AAC_FRAME) * 1_000_000 / u64::from(AUDIO_RATE);
         let measure = Measure { read: media::progress::out_time_us, whole: microseconds };
         let argv = command::audio(&plan, &track, input.argument());
-        input.unchanged(work.succeed("audio", argv, Some(measure)).await)?;
+        let bytes = plan.duration() * f64::from(track.kbps) * 1000.0 / 8.0;
+        let run = Run::new("audio", argv, input.reach()).measured(measure).writing(bytes as u64);
+        input.unchanged(work.succeed(run).await)?;
 
         work.context.set_step("cut");
         let folder = work.context.folder().await?.to_owned();
@@ -27,7 +31,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         });
         let tracks = vec![sound.await?];
         count_bytes(&work, &tracks);
-        outcome(&Tracks { execution: work.keep(made).await?, tracks })
+        outcome(&TrackResult { execution: work.keep(made).await?, tracks })
     })
 }
 

@@ -3,6 +3,7 @@
 use crate::handler::Failed;
 use crate::transcode::disk;
 use media::manifest::{Presentation, Shape, Track};
+use pipeline::FilePath;
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
@@ -35,12 +36,12 @@ pub(super) fn merge(tracks: &mut Vec<Track>, carried: Vec<Track>) {
     tracks.sort_by_key(|track| (place(track), Reverse(pixels(track))));
 }
 
-/// The files of some tracks as they lie in `folder`.
+/// The files of some tracks, and the folder in which they lie.
 pub(super) fn files<'a>(
     folder: &'a Path,
     tracks: &'a [Track],
-) -> impl Iterator<Item = (String, PathBuf)> + 'a {
-    tracks.iter().flat_map(Track::files).map(|file| (file.path.clone(), folder.join(&file.path)))
+) -> impl Iterator<Item = (FilePath, PathBuf)> + 'a {
+    tracks.iter().flat_map(Track::files).map(|file| (file.path.clone(), folder.to_owned()))
 }
 
 fn is_cut_alike(a: &Track, b: &Track) -> bool {
@@ -69,7 +70,7 @@ mod tests {
     use media::ratio::Ratio;
 
     fn track(name: &str, codec: &str, height: u32, cuts: &[u64]) -> Track {
-        let file = |path: String| Artifact { path, bytes: 1, sha256: String::new() };
+        let file = |path: String| Artifact { path: path.parse().unwrap(), bytes: 1, sha256: String::new() };
         let segment = |(number, start): (usize, &u64)| Segment {
             file: file(format!("{name}/{number}")),
             number: u32::try_from(number).unwrap(),
@@ -79,7 +80,7 @@ mod tests {
             key_frames: Vec::new(),
         };
         Track {
-            name: name.into(),
+            name: name.parse().unwrap(),
             codec: codec.into(),
             timescale: 1000,
             shape: Shape::Video { width: height * 2, height, frame_rate: Ratio::new(25, 1).unwrap() },
@@ -107,7 +108,7 @@ mod tests {
         };
 
         let carried = read(folder.path(), &new).unwrap();
-        let lies_in = files(folder.path(), &carried).all(|(path, file)| file.ends_with(path));
+        let lies_in = files(folder.path(), &carried).all(|(_, found)| found == folder.path());
         merge(&mut new.video, carried);
 
         let shown: Vec<_> =

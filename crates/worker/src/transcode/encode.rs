@@ -1,12 +1,14 @@
 //! One chunk of the picture, in the rungs of a group, from one decoding.
 
-use super::{Tracks, Work, outcome};
+use super::tools::Run;
+use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Measure;
-use media::command;
 use media::manifest::Track;
 use media::mp4::{self, Cut, cut};
 use media::plan::{Picture, Piece, Plan};
+use media::{command, memory};
+use pipeline::TrackResult;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use telemetry::metrics::ENCODE_SPEED;
@@ -22,8 +24,12 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let argv = command::encode(&plan, picture, video, &piece, input.argument());
         let measure = Measure { read: media::progress::frame, whole: piece.chunk.frames() };
         let begun = Instant::now();
-        input.unchanged(work.succeed("encode", argv, Some(measure)).await)?;
         let seconds = piece.chunk.frames() as f64 / picture.manner.rate.to_f64();
+        let kbps: f64 = picture.rungs_of_group(&piece.group).map(|rung| f64::from(rung.max_kbps)).sum();
+        let bytes = (seconds * kbps * 1000.0 / 8.0) as u64;
+        let run = Run::new("encode", argv, input.reach()).measured(measure).writing(bytes);
+        let run = run.taking(memory::encoding(picture, video, &piece));
+        input.unchanged(work.succeed(run).await)?;
         ENCODE_SPEED.observe([piece.group.codec.as_str()], seconds / begun.elapsed().as_secs_f64());
 
         work.context.set_step("cut");
@@ -36,7 +42,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         });
         let tracks = tracks.await?;
         count_bytes(&work, &tracks);
-        outcome(&Tracks { execution: work.keep(made).await?, tracks })
+        outcome(&TrackResult { execution: work.keep(made).await?, tracks })
     })
 }
 

@@ -2,8 +2,9 @@
 
 use super::Work;
 use super::package::Parts;
-use super::tools::disk;
+use super::tools::{Run, disk};
 use crate::handler::Failed;
+use crate::process::Reach;
 use media::check::{self, Check, Expect, Level, Outcome};
 use media::manifest::Artifact;
 use serde_json::Value;
@@ -39,8 +40,10 @@ pub(super) async fn judge(
         }
     });
     let (mut check, decodes) = prepared.await?;
+    let memory = media::memory::checking(&parts.plan);
     for decode in &decodes {
-        let exit = work.run_in("check", decode.argv.clone(), &scratch, PATIENCE).await?;
+        let run = Run::new("check", decode.argv.clone(), Reach::reading(&scratch));
+        let exit = work.run(run.in_folder(&scratch).within(PATIENCE).taking(memory)).await?;
         check.decoded(decode, &Outcome { is_success: exit.status.is_success(), stderr: exit.stderr_tail });
     }
     let verdict = check.verdict();
@@ -57,10 +60,10 @@ fn expect(parts: &Parts, files: &[Artifact]) -> Expect {
     let rungs = parts.presentation.video.iter();
     let frames = parts.plan.picture.as_ref().map(|picture| picture.frames);
     Expect {
-        frames: rungs.filter_map(|rung| Some((rung.name.clone(), frames?))).collect(),
+        frames: rungs.filter_map(|rung| Some((rung.name.to_string(), frames?))).collect(),
         duration: Some(parts.plan.duration()),
         artifacts: files.to_vec(),
-        has_others: false,
+        ..Expect::default()
     }
 }
 

@@ -8,13 +8,14 @@ use super::Work;
 use super::package::Packaged;
 use super::tools::disk;
 use crate::Context;
-use crate::depot::{self, Depot, Fetch, ask};
+use crate::depot::{self, Depot, Fetch, ask, own_folder};
 use crate::handler::Failed;
 use files::bucket::{self, Told};
 use files::{Bucket, Files, Step};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use media::kind;
 use media::manifest::Artifact;
+use pipeline::FilePath;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ const SIDE_BY_SIDE: usize = 4;
 
 /// Where a complete tree is until it is published.
 pub(super) struct Kept {
-    pub execution: String,
+    pub execution: FilePath,
     /// In a bucket: its folder there.
     pub folder: Option<String>,
 }
@@ -35,7 +36,7 @@ impl Work<'_> {
     /// What this execution is to call the generation that its job calls `name`.
     pub fn generation(&self, name: &str) -> String {
         match &self.tools.depot {
-            Depot::Bucket(_) => format!("{name}-{}", self.job.proof.fence),
+            Depot::Bucket(_) => format!("{name}-{}-{}", self.job.proof.fence, self.job.proof.token),
             Depot::Disk(_) | Depot::Server(_) => name.into(),
         }
     }
@@ -52,7 +53,7 @@ impl Work<'_> {
             return Ok(Kept { execution: self.keep(tree).await?, folder: None });
         };
         self.context.set_step("upload");
-        let (execution, folder) = (self.job.proof.execution().to_string(), format!("{output}/{name}"));
+        let (execution, folder) = (own_folder(self.job)?, format!("{output}/{name}"));
         let sending = files.iter().map(|file| {
             let to = if is_index(&file.path) { format!("parts/{execution}") } else { folder.clone() };
             self.send(bucket, &tree, file, to)

@@ -10,7 +10,6 @@ use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::pace::Pace;
 use files::Step;
 use files::bucket::{self, Bucket, Written};
-use media::manifest::Artifact;
 use outbound::Reach;
 use reqwest::header::{
     CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, RANGE,
@@ -32,6 +31,14 @@ pub struct Fetch {
     pub max_bytes: u64,
     /// It may come from this machine or from a private network.
     pub allow_private: bool,
+}
+
+/// The file as it arrived, by its own name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Fetched {
+    path: String,
+    bytes: u64,
+    sha256: String,
 }
 
 const CONNECTING: Duration = Duration::from_secs(10);
@@ -56,7 +63,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
 }
 
 /// Puts the file where it stays, unless it is there; what is there then.
-async fn arrive(work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
+async fn arrive(work: &Work<'_>, fetch: &Fetch) -> Result<Fetched, Failed> {
     let to = PathBuf::from(&fetch.to);
     if let (Depot::Bucket(bucket), true) = (&work.tools.depot, to.is_relative()) {
         return arrive_in(bucket, work, fetch).await;
@@ -72,7 +79,7 @@ async fn arrive(work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
     work.blocking(move || read_through(&to)).await
 }
 
-async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Artifact, Failed> {
+async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Fetched, Failed> {
     let moved = || work.context.progress.beat();
     if !ask(work.context, bucket.has(&fetch.to)).await? {
         let fetched = bring(work, fetch).await?;
@@ -87,12 +94,13 @@ async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Ar
     // What is told of it now must be true of it for ever.
     ask(work.context, Step::Seal.across(bucket.seal(&fetch.to))).await?;
     let Written { bytes, sha256 } = ask(work.context, bucket.measure(&fetch.to, &moved)).await?;
-    Ok(Artifact { path: fetch.to.rsplit('/').next().unwrap_or_default().into(), bytes, sha256 })
+    Ok(Fetched { path: fetch.to.rsplit('/').next().unwrap_or_default().into(), bytes, sha256 })
 }
 
-fn read_through(path: &Path) -> Result<Artifact, Failed> {
-    let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or_default());
-    Artifact::of(folder, &name.to_string_lossy()).map_err(|error| disk("reading", path, &error))
+fn read_through(path: &Path) -> Result<Fetched, Failed> {
+    let name = path.file_name().unwrap_or_default();
+    let read = files::read_through(path).map_err(|error| disk("reading", path, &error))?;
+    Ok(Fetched { path: name.to_string_lossy().into_owned(), bytes: read.bytes, sha256: read.sha256 })
 }
 
 /// Fetches the file into the execution's own folder, and returns its name there.

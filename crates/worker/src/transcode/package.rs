@@ -1,13 +1,16 @@
 //! The complete generation: every track, every playlist, in one folder, and the proof that it is what was planned.
 
-use super::subtitles::Texts;
-use super::thumbnails::Pictures;
-use super::tools::disk;
-use super::{Tracks, Work, carry, gate, outcome};
+use super::source::FromSource;
+use super::tools::{Run, disk};
+use super::{Work, carry, compare, gate, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
+use crate::process::Reach;
+use files::Tree;
 use media::manifest::{Artifact, Presentation, Shape, Sound, Track};
-use media::plan::Plan;
+use media::plan::{Picture, Piece, Plan, Thumbnails};
 use media::{command, dash, master, playlist, vtt};
+use pipeline::{BadResult, FilePath, Name, StageKind, SubtitleResult, ThumbnailResult, TrackResult};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,11 +26,14 @@ pub(super) struct Payload {
     /// Where generations of this video go.
     #[serde(default)]
     pub output: String,
+    /// What the pictures are compared with. A job of an older version has none.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<FromSource>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Packaged {
-    pub execution: String,
+    pub execution: FilePath,
     /// In a bucket: where the generation is already, but for what players open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
@@ -52,7 +58,7 @@ pub struct Index {
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let Payload { generation, carry, output } = work.payload()?;
+        let Payload { generation, carry, output, .. } = work.payload()?;
         let generation = work.generation(&generation);
         let mut parts = Parts::gather(&work).await?;
         if let Some(folder) = carry {
@@ -68,7 +74,11 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         if parts.plan.settings.mp4 {
             files.push(progressive(&work, &parts.presentation, &tree).await?);
         }
-        let judged = gate::judge(&work, &parts, &tree, &files).await?;
+        let mut judged = gate::judge(&work, &parts, &tree, &files).await?;
+        if let Some(compared) = compare::compare(&work, &parts, &tree).await? {
+            judged.proof["compared"] = compared.proof;
+            judged.warnings.extend(compared.warnings);
+        }
         let kept = work.keep_tree(tree, &files, &output, &generation).await?;
         outcome(&Packaged {
             duration: parts.plan.duration(),
@@ -88,26 +98,40 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
 pub(super) struct Parts {
     pub plan: Plan,
     pub presentation: Presentation,
-    pictures: Vec<Pictures>,
+    pictures: Vec<ThumbnailResult>,
     /// What is not shown because it could not be made, in sentences.
     left_out: Vec<String>,
-    /// The file behind each path of the generation.
-    sources: HashMap<String, PathBuf>,
+    /// The folder in which each file of the generation lies under its path.
+    sources: HashMap<FilePath, PathBuf>,
+    /// The execution that made each file of this generation.
+    makers: HashMap<FilePath, FilePath>,
 }
 
 impl Parts {
     async fn gather(work: &Work<'_>) -> Result<Self, Failed> {
         let plan: Plan = work.result("plan")?;
-        let (mut encoded, sounds): (Vec<Tracks>, Vec<Tracks>) =
-            (work.results("encode")?, work.results("audio")?);
-        encoded.extend(work.results_if_any("encode_optional")?);
+        let mut encoded = pictures(work, StageKind::Encode, &plan, plan.pieces())?;
+        if work.job.results.contains_key(StageKind::EncodeOptional.as_str()) {
+            encoded.extend(pictures(work, StageKind::EncodeOptional, &plan, plan.optional_pieces())?);
+        }
         once_each(&mut encoded);
+        let sounds = committed(work, StageKind::Audio, &plan.audio, |made: &mut TrackResult, track| {
+            made.check(&made.execution, &[plan.expected_sound(track)])
+        })?;
         let left_out = leave_out(&plan, &mut encoded);
-        let (texts, pictures): (Vec<Texts>, Vec<Pictures>) =
-            (work.results("subtitles")?, work.results("thumbnails")?);
-        let mut makers: HashMap<String, (String, Artifact)> = HashMap::new();
-        let mut found = |execution: &str, file: &Artifact| {
-            makers.entry(file.path.clone()).or_insert_with(|| (execution.into(), file.clone()));
+        let segments = plan.boundaries().len();
+        let texts =
+            committed(work, StageKind::Subtitles, &plan.subtitles, |made: &mut SubtitleResult, track| {
+                made.check(&track.name, segments)
+            })?;
+        let planned: Vec<&Thumbnails> = plan.thumbnails.iter().collect();
+        let pictures =
+            committed(work, StageKind::Thumbnails, &planned, |made: &mut ThumbnailResult, planned| {
+                made.check(planned.sheets())
+            })?;
+        let mut makers: HashMap<FilePath, (FilePath, Artifact)> = HashMap::new();
+        let mut found = |execution: &FilePath, file: &Artifact| {
+            makers.entry(file.path.clone()).or_insert_with(|| (execution.clone(), file.clone()));
         };
         for made in encoded.iter().chain(&sounds) {
             made.tracks.iter().flat_map(Track::files).for_each(|file| found(&made.execution, file));
@@ -128,13 +152,21 @@ impl Parts {
             subtitles: texts.into_iter().map(|text| text.subtitles).collect(),
         };
         let wanted: Vec<_> = makers.into_values().collect();
+        let makers = wanted.iter().map(|(execution, file)| (file.path.clone(), execution.clone())).collect();
         let files = work.tools.depot.bring(work.context, &wanted).await?;
-        let path = |(execution, file): (String, Artifact)| {
-            let path = files.folder(&execution).join(&file.path);
-            (file.path, path)
+        let path = |(execution, file): (FilePath, Artifact)| {
+            let folder = files.folder(&execution);
+            (file.path, folder)
         };
         let sources = wanted.into_iter().map(path).collect();
-        Ok(Parts { plan, presentation, pictures, left_out, sources })
+        Ok(Parts { plan, presentation, pictures, left_out, sources, makers })
+    }
+
+    /// The execution that made this frame of a track.
+    pub fn maker_of(&self, track: &Track, frame: u64, picture: &Picture) -> Option<FilePath> {
+        let time = frame.saturating_mul(picture.frame_ticks.into());
+        let segment = track.segments.iter().rev().find(|segment| segment.start <= time)?;
+        self.makers.get(&segment.file.path).cloned()
     }
 
     /// Adds what is taken over from the generation in `folder`.
@@ -158,10 +190,12 @@ impl Parts {
         let mut files: Vec<Artifact> = tracks.clone().flat_map(Track::files).cloned().collect();
         files.extend(subtitles.iter().flat_map(|text| text.files()).cloned());
         files.extend(self.pictures.iter().flat_map(|made| &made.files).cloned());
+        let own = Tree::make(tree).map_err(|error| disk("making", tree, &error))?;
         for file in &files {
-            let (from, to) = (self.sources.get(&file.path), tree.join(&file.path));
-            let from = from.ok_or_else(|| Failed::permanent(format!("nothing was made of {}", file.path)))?;
-            files::link(from, &to).map_err(|error| disk("packaging", &to, &error))?;
+            let (from, path) = (self.sources.get(&file.path), file.path.as_str());
+            let from = from.ok_or_else(|| Failed::permanent(format!("nothing was made of {path}")))?;
+            let linked = Tree::open(from).and_then(|from| own.link(&from, path, path));
+            linked.map_err(|error| disk("packaging", &from.join(path), &error))?;
         }
         let mut texts: Vec<(String, String)> = Vec::new();
         for track in tracks {
@@ -183,7 +217,7 @@ impl Parts {
         texts.extend(self.indexes("")?.into_iter().rev().map(|index| (index.name, index.text)));
         for (path, text) in texts {
             let to = tree.join(&path);
-            files::replace(&to, text.as_bytes()).map_err(|error| disk("packaging", &to, &error))?;
+            own.create_new(&path, text.as_bytes()).map_err(|error| disk("packaging", &to, &error))?;
             files.push(Artifact::of(tree, &path).map_err(|error| disk("reading", &to, &error))?);
         }
         Ok(files)
@@ -208,8 +242,49 @@ impl Parts {
     }
 }
 
+/// What the tasks of a stage have committed, without those that were given up. Each result is compared again with what
+/// was planned for its task, whatever was compared when it was committed.
+fn committed<T: DeserializeOwned, P>(
+    work: &Work<'_>,
+    stage: StageKind,
+    planned: &[P],
+    check: impl Fn(&mut T, &P) -> Result<(), BadResult>,
+) -> Result<Vec<T>, Failed> {
+    let results = work.job.results.get(stage.as_str()).ok_or_else(|| super::missing(stage.as_str()))?;
+    if results.len() > planned.len() {
+        return Err(Failed::permanent(format!("stage `{stage}` has more tasks than were planned")));
+    }
+    let results = results.iter().zip(planned).enumerate().filter(|(_, (result, _))| !result.is_null());
+    results
+        .map(|(at, (result, planned))| {
+            let mut made: T = work.parse(result, stage.as_str())?;
+            let told = |bad| {
+                Failed::permanent(format!(
+                    "task {at} of stage `{stage}` did not make what was planned: {bad}"
+                ))
+            };
+            check(&mut made, planned).map_err(told).map(|()| made)
+        })
+        .collect()
+}
+
+fn pictures(
+    work: &Work<'_>,
+    stage: StageKind,
+    plan: &Plan,
+    pieces: Vec<Piece>,
+) -> Result<Vec<TrackResult>, Failed> {
+    let Some(picture) = &plan.picture else { return Ok(Vec::new()) };
+    committed(work, stage, &pieces, |made: &mut TrackResult, piece| {
+        let expected = picture.expected(piece);
+        // A worker of a version that knows no groups makes all rungs of each piece.
+        made.tracks.retain(|track| expected.iter().any(|expected| expected.name == track.name));
+        made.check(&made.execution, &expected)
+    })
+}
+
 /// A worker of a version that knows no groups makes all rungs of each piece: the first of each is as good as the others.
-fn once_each(encoded: &mut [Tracks]) {
+fn once_each(encoded: &mut [TrackResult]) {
     let mut seen = HashSet::new();
     for made in encoded {
         made.tracks.retain(|track| {
@@ -220,12 +295,12 @@ fn once_each(encoded: &mut [Tracks]) {
 }
 
 /// Takes out every optional rung of which a chunk could not be made; says which.
-fn leave_out(plan: &Plan, encoded: &mut [Tracks]) -> Vec<String> {
+fn leave_out(plan: &Plan, encoded: &mut [TrackResult]) -> Vec<String> {
     let Some(picture) = &plan.picture else { return Vec::new() };
     let count =
         |name: &str| encoded.iter().flat_map(|made| &made.tracks).filter(|it| it.name == name).count();
     let whole = picture.chunks.len();
-    let broken: Vec<(String, usize)> = picture
+    let broken: Vec<(Name, usize)> = picture
         .optional_rungs()
         .map(|rung| (rung.name.clone(), count(&rung.name)))
         .filter(|(_, made)| *made < whole)
@@ -233,15 +308,15 @@ fn leave_out(plan: &Plan, encoded: &mut [Tracks]) -> Vec<String> {
     for made in encoded {
         made.tracks.retain(|track| !broken.iter().any(|(name, _)| *name == track.name));
     }
-    let tell = |(name, made): (String, usize)| {
+    let tell = |(name, made): (Name, usize)| {
         format!("{name} is left out: {made} of its {whole} pieces could be made, and it is optional")
     };
     broken.into_iter().map(tell).collect()
 }
 
 /// The chunks of each rung that is shown, as one track.
-fn join(plan: &Plan, encoded: Vec<Tracks>) -> Result<Vec<Track>, Failed> {
-    let mut runs: BTreeMap<String, Vec<Track>> = BTreeMap::new();
+fn join(plan: &Plan, encoded: Vec<TrackResult>) -> Result<Vec<Track>, Failed> {
+    let mut runs: BTreeMap<Name, Vec<Track>> = BTreeMap::new();
     for track in encoded.into_iter().flat_map(|made| made.tracks) {
         runs.entry(track.name.clone()).or_default().push(track);
     }
@@ -271,7 +346,7 @@ fn rendition(track: &Track) -> wire::Rendition {
         Shape::Audio { .. } => (None, None),
     };
     wire::Rendition {
-        name: track.name.clone(),
+        name: track.name.to_string(),
         codec: track.codec.clone(),
         width,
         height,
@@ -287,8 +362,15 @@ async fn progressive(work: &Work<'_>, of: &Presentation, tree: &Path) -> Result<
     let sound = of.audio.iter().find(|sound| sound.is_default).or(of.audio.first());
     let video = best.map(|track| playlist_of(&track.name));
     let audio = sound.map(|sound| playlist_of(&sound.track.name));
-    work.succeed("mp4", command::progressive(video.as_deref(), audio.as_deref()), None).await?;
-    let (file, to) = (work.context.folder().await?.join("video.mp4"), tree.join("video.mp4"));
+    // Not where the parts are: it may read those, and write none of them.
+    let folder = work.context.folder().await?.join("mp4");
+    tokio::fs::create_dir_all(&folder).await.map_err(|error| disk("making", &folder, &error))?;
+    let bytes = best.into_iter().chain(sound.map(|sound| &sound.track)).flat_map(Track::files);
+    let bytes: u64 = bytes.map(|file| file.bytes).sum();
+    let argv = command::progressive(video.as_deref(), audio.as_deref());
+    let run = Run::new("mp4", argv, Reach::reading(tree)).in_folder(&folder).writing(bytes);
+    work.succeed(run).await?;
+    let (file, to) = (folder.join("video.mp4"), tree.join("video.mp4"));
     let tree = tree.to_owned();
     work.blocking(move || {
         std::fs::rename(&file, &to).map_err(|error| disk("keeping", &to, &error))?;
@@ -303,10 +385,10 @@ mod tests {
     use media::manifest::Segment;
     use media::ratio::Ratio;
 
-    fn made(execution: &str, rungs: &[&str], segment: u32) -> Tracks {
-        let file = |path: String| Artifact { path, bytes: 1, sha256: String::new() };
+    fn made(execution: &str, rungs: &[&str], segment: u32) -> TrackResult {
+        let file = |path: String| Artifact { path: path.parse().unwrap(), bytes: 1, sha256: String::new() };
         let track = |name: &&str| Track {
-            name: (*name).into(),
+            name: name.parse().unwrap(),
             codec: "avc1".into(),
             timescale: 25,
             shape: Shape::Video { width: 2, height: 2, frame_rate: Ratio { num: 25, den: 1 } },
@@ -321,7 +403,7 @@ mod tests {
                 key_frames: Vec::new(),
             }],
         };
-        Tracks { execution: execution.into(), tracks: rungs.iter().map(track).collect() }
+        TrackResult { execution: execution.parse().unwrap(), tracks: rungs.iter().map(track).collect() }
     }
 
     #[test]
@@ -331,7 +413,7 @@ mod tests {
 
         once_each(&mut encoded);
 
-        let kept = |made: &Tracks| made.tracks.iter().map(|track| track.name.clone()).collect::<Vec<_>>();
+        let kept = |made: &TrackResult| made.tracks.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
         assert_eq!(
             encoded.iter().map(kept).collect::<Vec<_>>(),
             [vec!["1080p"], vec!["1080p"], vec!["720p"]]

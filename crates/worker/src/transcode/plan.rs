@@ -2,7 +2,8 @@
 
 use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
-use media::plan::{self, Plan};
+use media::limits::Exceeded;
+use media::plan::{self, Piece, Plan};
 use media::settings::Settings;
 use media::source::Source;
 use serde::{Deserialize, Serialize};
@@ -21,15 +22,35 @@ struct Planned {
     segments: Value,
 }
 
+/// Adds to each piece which seconds of the video it covers, so that a message about its task can say so.
+fn with_seconds(plan: &Plan, pieces: Vec<Piece>) -> Result<Vec<Value>, Failed> {
+    let rate = plan.picture.as_ref().map_or(0.0, |picture| picture.manner.rate.to_f64());
+    let with_seconds = |piece: Piece| {
+        let covers = [piece.chunk.first_frame, piece.chunk.end_frame].map(|frame| frame as f64 / rate);
+        let mut value = serde_json::to_value(piece)?;
+        if let Some(fields) = value.as_object_mut().filter(|_| rate > 0.0) {
+            fields.insert("covers_seconds".into(), json!(covers));
+        }
+        Ok(value)
+    };
+    let added: Result<Vec<Value>, serde_json::Error> = pieces.into_iter().map(with_seconds).collect();
+    added.map_err(|error| Failed::permanent(error.to_string()))
+}
+
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
         let Payload { settings } = work.payload()?;
-        let source: Source = work.result("probe")?;
+        let mut source: Source = work.result("probe")?;
         settings.check().map_err(|bad| Failed::permanent(bad.to_string()))?;
+        let (limits, refused) = (&work.tools.file_limits, |bad: Exceeded| Failed::permanent(bad.to_string()));
+        limits.check_settings(&settings).map_err(refused)?;
+        limits.check_source(&source).map_err(refused)?;
+        limits.trim(&mut source);
         let plan = plan::make(source, settings);
+        limits.check_plan(&plan).map_err(refused)?;
         let segments = json!({
-            "encode": plan.pieces(),
-            "encode_optional": plan.optional_pieces(),
+            "encode": with_seconds(&plan, plan.pieces())?,
+            "encode_optional": with_seconds(&plan, plan.optional_pieces())?,
             "audio": plan.audio,
             "measure": plan.picture.iter().flat_map(|picture| &picture.rungs).collect::<Vec<_>>(),
             "subtitles": plan.subtitles,

@@ -3,7 +3,10 @@
 use super::Work;
 use crate::Context;
 use crate::handler::Failed;
+use crate::process::Reach;
 use crate::remote::{Relay, Source};
+use crate::sandbox::Sandbox;
+use media::probe::input::is_remote;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::UNIX_EPOCH;
@@ -70,6 +73,12 @@ impl<'a> Work<'a> {
     pub async fn open(&self) -> Result<Input<'a>, Failed> {
         let from: FromSource = self.payload()?;
         let relay = self.tools.depot.relay(self.job, self.context, &from.source).await?;
+        if relay.is_none() && is_remote(&from.source) && self.tools.guard.sandbox != Sandbox::Off {
+            return Err(Failed::permanent(format!(
+                "{} is an address, and programs that read videos have no network: import it instead",
+                from.source
+            )));
+        }
         let relayed = relay.map(|relay| Relayed { url: relay.url(), relay });
         Ok(Input { from, relayed, context: self.context })
     }
@@ -79,6 +88,14 @@ impl Input<'_> {
     /// What ffmpeg is told to read.
     pub fn argument(&self) -> &str {
         self.relayed.as_ref().map_or(&self.from.source, |relayed| &relayed.url)
+    }
+
+    /// What a program needs to read it.
+    pub fn reach(&self) -> Reach {
+        match &self.relayed {
+            Some(relayed) => Reach::through(relayed.relay.door()),
+            None => Reach::reading(&self.from.source),
+        }
     }
 
     /// None for what is on this machine.

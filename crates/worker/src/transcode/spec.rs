@@ -7,6 +7,7 @@ use super::publish::Payload as Publish;
 use super::source::{FromSource, Seen};
 use media::settings::Settings;
 use rules::job::Phase;
+use rules::placement::Pool;
 use rules::spec::{Spec, Stage};
 use rules::{Priority, VideoId};
 use serde::Serialize;
@@ -30,6 +31,8 @@ pub struct Order {
     pub settings: Settings,
     /// It is to be watched while it is made: the sound, without which nobody would, comes before the picture.
     pub is_early_playback: bool,
+    /// The pool of remote workers that makes it.
+    pub pool: Option<Pool>,
     /// Where generations of this video go, and what this one is called there.
     pub output: String,
     pub generation: String,
@@ -65,6 +68,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
         generation: order.generation.clone(),
         output: order.output.clone(),
         carry: order.carry.clone(),
+        source: Some(FromSource { source: order.source.clone(), seen: order.seen }),
     };
     let mut parts = names(["encode", "audio", "subtitles", "thumbnails"]);
     let has_optional = order.settings.rungs.iter().any(|rung| rung.optional);
@@ -87,7 +91,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
         Stage { optional: true, ..pieces("thumbnails") },
         Stage {
             needs: parts.clone(),
-            reads: names(["plan"]).into_iter().chain(parts).collect(),
+            reads: names(["probe", "plan"]).into_iter().chain(parts).collect(),
             timeout_ms: Some(A_DAY_MS),
             ..stage("package", Phase::Processing, value(&package)?)
         },
@@ -128,6 +132,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
         max_attempts: order.max_attempts,
         backoff_initial_ms: u32::try_from(order.backoff_initial.as_millis()).unwrap_or(u32::MAX),
         backoff_max_ms: 300_000,
+        pool: order.pool.clone(),
         stages,
     })
 }
@@ -179,6 +184,7 @@ mod tests {
             seen: None,
             settings: Settings::default(),
             is_early_playback: false,
+            pool: None,
             output: "/out".into(),
             generation: "g1".into(),
             carry: None,

@@ -1,21 +1,17 @@
 //! One track of text, as WebVTT along the segments of the picture.
 
-use super::tools::disk;
+use super::tools::{Run, disk};
 use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use media::manifest::{Artifact, Subtitles};
 use media::plan::{Plan, SubtitleTrack};
 use media::{command, vtt};
-use serde::{Deserialize, Serialize};
+use pipeline::SubtitleResult;
 use std::fs;
 use std::path::Path;
 
-/// A track of text, and the execution whose folder it is in.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Texts {
-    pub execution: String,
-    pub subtitles: Subtitles,
-}
+/// In bytes; a film has a hundred kilobytes of it.
+const LONGEST_TEXT: u64 = 16 << 20;
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
@@ -24,13 +20,14 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let folder = work.context.folder().await?.to_owned();
         let (file, made) = (folder.join(format!("{}.vtt", track.name)), folder.join("made"));
         let argv = command::subtitles(&plan, &track, input.argument());
-        input.unchanged(work.succeed("subtitles", argv, None).await)?;
+        let run = Run::new("subtitles", argv, input.reach()).writing(LONGEST_TEXT);
+        input.unchanged(work.succeed(run).await)?;
         let subtitles = work.blocking({
             let made = made.clone();
             move || write(&file, &made, &plan, &track)
         });
         let subtitles = subtitles.await?;
-        outcome(&Texts { execution: work.keep(made).await?, subtitles })
+        outcome(&SubtitleResult { execution: work.keep(made).await?, subtitles })
     })
 }
 
@@ -38,8 +35,7 @@ fn write(file: &Path, made: &Path, plan: &Plan, track: &SubtitleTrack) -> Result
     let text = fs::read(file).map_err(|error| disk("reading", file, &error))?;
     let delay = (command::subtitle_delay(plan) * 1000.0).round() as i64;
     let cues = vtt::earlier(vtt::parse(&String::from_utf8_lossy(&text)), delay);
-    let save = |name: &str, text: &str| {
-        let path = format!("{}/{name}", track.name);
+    let save = |path: String, text: &str| {
         let to = made.join(&path);
         fs::write(&to, text).map_err(|error| disk("writing", &to, &error))?;
         Artifact::of(made, &path).map_err(|error| disk("reading", &to, &error))
@@ -47,7 +43,8 @@ fn write(file: &Path, made: &Path, plan: &Plan, track: &SubtitleTrack) -> Result
     let folder = made.join(&track.name);
     fs::create_dir_all(&folder).map_err(|error| disk("making", &folder, &error))?;
     let segments = vtt::segments(&cues, &plan.boundaries());
-    let segments = segments.iter().enumerate().map(|(at, text)| save(&vtt::segment_name(at), text));
+    let segments =
+        segments.iter().enumerate().map(|(at, text)| save(Subtitles::segment_path(&track.name, at), text));
     Ok(Subtitles {
         name: track.name.clone(),
         language: track.language.clone(),
@@ -55,6 +52,6 @@ fn write(file: &Path, made: &Path, plan: &Plan, track: &SubtitleTrack) -> Result
         is_default: track.is_default,
         is_forced: track.is_forced,
         segments: segments.collect::<Result<_, _>>()?,
-        whole: save(vtt::WHOLE, &vtt::whole(&cues))?,
+        whole: save(Subtitles::whole_path(&track.name), &vtt::whole(&cues))?,
     })
 }

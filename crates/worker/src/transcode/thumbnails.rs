@@ -1,23 +1,17 @@
 //! Small pictures for the seek bar, and one to show before playing.
 
-use super::tools::disk;
+use super::tools::{Run, disk};
 use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
-use media::command;
 use media::manifest::Artifact;
 use media::plan::{Plan, Thumbnails};
 use media::vtt;
-use serde::{Deserialize, Serialize};
+use media::{command, memory};
+use pipeline::ThumbnailResult;
 use std::path::Path;
 
-/// Files, and the execution whose folder they are in.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Pictures {
-    pub execution: String,
-    pub files: Vec<Artifact>,
-}
-
-const INDEX: &str = "thumbnails.vtt";
+/// In bytes: a few hundred of the smallest.
+const ALL_PICTURES: u64 = 64 << 20;
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
@@ -29,14 +23,16 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         let folder = work.context.folder().await?.to_owned();
         let made = folder.join("made");
         let argv = command::thumbnails(&plan, &thumbnails, video, input.argument());
-        input.unchanged(work.succeed("thumbnails", argv, None).await)?;
+        let run = Run::new("thumbnails", argv, input.reach()).writing(ALL_PICTURES);
+        let run = run.taking(memory::decoding(video));
+        input.unchanged(work.succeed(run).await)?;
         let duration = plan.duration();
         let files = work.blocking({
             let made = made.clone();
             move || collect(&folder, &made, &thumbnails, duration)
         });
         let files = files.await?;
-        outcome(&Pictures { execution: work.keep(made).await?, files })
+        outcome(&ThumbnailResult { execution: work.keep(made).await?, files })
     })
 }
 
@@ -46,8 +42,7 @@ fn collect(
     thumbnails: &Thumbnails,
     duration: f64,
 ) -> Result<Vec<Artifact>, Failed> {
-    let sheets = thumbnails.count.div_ceil(thumbnails.columns * thumbnails.rows);
-    let sheets: Vec<String> = (1..=sheets).map(sheet).collect();
+    let sheets: Vec<String> = (1..=thumbnails.sheets()).map(ThumbnailResult::sheet).collect();
     let index = vtt::thumbnails(thumbnails, duration);
     let place = |name: &str| -> Result<Artifact, Failed> {
         let to = made.join(name);
@@ -56,12 +51,13 @@ fn collect(
     };
     let write = || {
         std::fs::create_dir_all(made)?;
-        std::fs::write(folder.join(INDEX), index)
+        std::fs::write(folder.join(ThumbnailResult::INDEX), index)
     };
     write().map_err(|error| disk("writing", made, &error))?;
-    sheets.iter().map(String::as_str).chain(["poster.jpg", INDEX]).map(place).collect()
-}
-
-fn sheet(number: u32) -> String {
-    format!("sprite-{number}.jpg")
+    sheets
+        .iter()
+        .map(String::as_str)
+        .chain([ThumbnailResult::POSTER, ThumbnailResult::INDEX])
+        .map(place)
+        .collect()
 }

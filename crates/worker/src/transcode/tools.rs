@@ -3,71 +3,183 @@
 use super::Work;
 use crate::depot::Depot;
 use crate::handler::Failed;
-use crate::process::{Command, Error, Exit, Guard, Limits, Measure, Status};
+use crate::memory::Budget;
+use crate::process::{Command, Error, Exit, Guard, Limits, Measure, Reach, Sink, Status};
+use media::limits::FileLimits;
+use pipeline::FilePath;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 #[derive(Debug, Clone)]
 pub struct Tools {
     pub depot: Depot,
-    /// For each ffmpeg. Default: none.
+    /// For each ffmpeg. Default: what the stage is expected to need, and more.
     pub limits: Limits,
     pub guard: Guard,
+    /// How much of one file is taken on.
+    pub file_limits: FileLimits,
+    /// What encoders share.
+    pub memory: Budget,
 }
 
 impl Tools {
     pub fn new(depot: impl Into<Depot>) -> Self {
-        Tools { depot: depot.into(), limits: Limits::default(), guard: Guard::default() }
+        Tools {
+            depot: depot.into(),
+            limits: Limits::default(),
+            guard: Guard::default(),
+            file_limits: FileLimits::default(),
+            memory: Budget::of_this_machine(),
+        }
     }
 }
 
-/// ffprobe may list a week of packets.
-const OUTPUT_LIMIT: usize = 1 << 30;
+/// What is kept of the output: of ffprobe, what it says of streams.
+const OUTPUT_LIMIT: usize = 64 << 20;
+
+const BEAT: Duration = Duration::from_secs(1);
+
+/// No run of a program takes longer, whatever it is at.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// The check decodes up to 96 files at once.
+const OPEN_FILES: u64 = 1024;
+
+/// A run may write so many times what it is expected to, and a little for what is small.
+const TIMES_AS_MUCH: u64 = 4;
+const A_LITTLE: u64 = 256 << 20;
+
+fn most_written(expected: u64) -> u64 {
+    expected.saturating_mul(TIMES_AS_MUCH).saturating_add(A_LITTLE)
+}
+
+/// Of all threads together, on all processors.
+fn cpu_seconds(timeout: Duration) -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    timeout.as_secs().saturating_mul(processors as u64).max(1)
+}
+
+/// One run of ffmpeg or ffprobe.
+pub struct Run {
+    step: &'static str,
+    argv: Vec<String>,
+    reach: Reach,
+    /// Default: the execution's own.
+    folder: Option<PathBuf>,
+    measure: Option<Measure>,
+    timeout: Duration,
+    /// Default: nothing.
+    writes: u64,
+    /// An estimate, in bytes. Default: not much.
+    memory: u64,
+    sink: Option<Sink>,
+}
+
+impl Run {
+    /// Reads what it may `reach`, and writes nothing.
+    pub fn new(step: &'static str, argv: Vec<String>, reach: Reach) -> Self {
+        Run {
+            step,
+            argv,
+            reach,
+            folder: None,
+            measure: None,
+            timeout: LONGEST,
+            writes: 0,
+            memory: 0,
+            sink: None,
+        }
+    }
+
+    pub fn measured(mut self, measure: Measure) -> Self {
+        self.measure = Some(measure);
+        self
+    }
+
+    /// Takes about so many bytes of memory, for which it waits its turn.
+    pub fn taking(mut self, bytes: u64) -> Self {
+        self.memory = bytes;
+        self
+    }
+
+    pub fn told_to(mut self, sink: Option<Sink>) -> Self {
+        self.sink = sink;
+        self
+    }
+
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    pub fn in_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Writes about so many bytes to the folder it runs in.
+    pub fn writing(mut self, bytes: u64) -> Self {
+        self.writes = bytes.max(1);
+        self
+    }
+}
 
 impl Work<'_> {
-    /// Runs ffmpeg or ffprobe in the execution's folder, to its own end.
-    pub async fn run(&self, step: &str, argv: Vec<String>, measure: Option<Measure>) -> Result<Exit, Failed> {
-        let folder = self.context.folder().await?;
-        self.start(step, self.command(argv, folder, measure)).await
-    }
-
-    /// As [`Work::run`], in another folder and for no longer than that.
-    pub async fn run_in(
-        &self,
-        step: &str,
-        argv: Vec<String>,
-        folder: &Path,
-        timeout: Duration,
-    ) -> Result<Exit, Failed> {
-        let command = self.command(argv, folder, None);
-        self.start(step, Command { timeout: Some(timeout), ..command }).await
-    }
-
-    fn command(&self, argv: Vec<String>, folder: &Path, measure: Option<Measure>) -> Command {
-        let mut command = Command::new(argv, folder);
-        command.limits = self.tools.limits.clone();
+    /// Runs ffmpeg or ffprobe, to its own end.
+    pub async fn run(&self, run: Run) -> Result<Exit, Failed> {
+        let folder = match run.folder {
+            Some(folder) => folder,
+            None => self.context.folder().await?.to_owned(),
+        };
+        let _memory = self.reserve(run.memory).await?;
+        let mut command = Command::new(run.argv, &folder);
+        command.limits = Limits {
+            memory_bytes: self.tools.limits.memory_bytes.or(Some(self.tools.memory.limit(run.memory))),
+            cpu_seconds: self.tools.limits.cpu_seconds.or(Some(cpu_seconds(run.timeout))),
+            open_files: self.tools.limits.open_files.or(Some(OPEN_FILES)),
+            file_bytes: self.tools.limits.file_bytes.or(Some(most_written(run.writes))),
+            // What writes nothing may have much to read there.
+            folder_bytes: (run.writes > 0)
+                .then(|| self.tools.limits.folder_bytes.unwrap_or_else(|| most_written(run.writes))),
+        };
         command.guard = self.tools.guard.clone();
         command.output_limit = OUTPUT_LIMIT;
-        command.measure = measure;
-        command
+        command.measure = run.measure;
+        command.sink = run.sink;
+        command.timeout = Some(run.timeout);
+        command.reach = Some(if run.writes > 0 { run.reach.and_writing(folder) } else { run.reach });
+        let program = command.program().to_owned();
+        let ended = self.context.run(run.step, command).await;
+        ended.map_err(|error| cut_short(&program, run.step, &error))
     }
 
-    async fn start(&self, step: &str, command: Command) -> Result<Exit, Failed> {
-        let program = command.program().to_owned();
-        self.context.run(step, command).await.map_err(|error| cut_short(&program, step, &error))
+    /// Waits for memory that others of this worker have; they move, so this counts as moving too.
+    async fn reserve(&self, bytes: u64) -> Result<Option<OwnedSemaphorePermit>, Failed> {
+        let reserved = self.tools.memory.reserve(bytes);
+        tokio::pin!(reserved);
+        loop {
+            tokio::select! {
+                permit = &mut reserved => return Ok(permit),
+                () = self.context.stop.cancelled() => return Err(Failed::transient("stopped on request")),
+                () = tokio::time::sleep(BEAT) => self.context.progress.beat(),
+            }
+        }
     }
 
     /// As [`Work::run`], and the program must also have succeeded.
-    pub async fn succeed(
-        &self,
-        step: &str,
-        argv: Vec<String>,
-        measure: Option<Measure>,
-    ) -> Result<Exit, Failed> {
-        let program = argv.first().cloned().unwrap_or_default();
-        let exit = self.run(step, argv, measure).await?;
+    pub async fn succeed(&self, run: Run) -> Result<Exit, Failed> {
+        let (step, program) = (run.step, run.argv.first().cloned().unwrap_or_default());
+        let limit = self.tools.limits.memory_bytes.unwrap_or_else(|| self.tools.memory.limit(run.memory));
+        let exit = self.run(run).await?;
         if exit.status.is_success() {
             Ok(exit)
+        } else if lacked_memory(&exit.stderr_tail) {
+            Err(Failed::transient(format!(
+                "{step}: `{program}` ran out of memory: it may take {} MB; raise that with --encoder-memory or \
+                 VODMILL_ENCODER_MEMORY_MB, if the machine has more",
+                limit >> 20
+            )))
         } else {
             Err(unsuccessful(&program, step, &exit))
         }
@@ -84,7 +196,7 @@ impl Work<'_> {
     }
 
     /// Hands what is in `made` to those who will read it; returns where it is.
-    pub async fn keep(&self, made: PathBuf) -> Result<String, Failed> {
+    pub async fn keep(&self, made: PathBuf) -> Result<FilePath, Failed> {
         let kept = self.tools.depot.keep(self.job, self.context, made).await;
         self.context.progress.beat();
         kept
@@ -110,7 +222,9 @@ fn cut_short(program: &str, step: &str, error: &Error) -> Failed {
     match error {
         Error::Empty => Failed::permanent(error.to_string()),
         Error::CannotStart { .. } => Failed::transient(error.to_string()),
-        Error::OutputTooLarge { .. } => Failed::permanent(format!("{step}: `{program}` {error}")),
+        Error::OutputTooLarge { .. } | Error::WroteTooMuch { .. } => {
+            Failed::permanent(format!("{step}: `{program}` {error}"))
+        }
         Error::TimedOut { .. } | Error::Stalled { .. } => {
             Failed::transient(format!("{step}: `{program}` {error}"))
         }
@@ -118,6 +232,19 @@ fn cut_short(program: &str, step: &str, error: &Error) -> Failed {
             Failed::transient(format!("{step}: {error}"))
         }
     }
+}
+
+/// How ffmpeg and its encoders say that they were refused memory.
+fn lacked_memory(stderr: &str) -> bool {
+    const WORDS: [&str; 6] = [
+        "Cannot allocate memory",
+        "malloc of size",
+        "failed to allocate",
+        "std::bad_alloc",
+        "allocate memory failed",
+        "out of memory",
+    ];
+    WORDS.iter().any(|words| stderr.contains(words))
 }
 
 fn unsuccessful(program: &str, step: &str, exit: &Exit) -> Failed {
@@ -145,6 +272,13 @@ pub fn complaint(stderr: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn encoders_say_in_their_own_ways_that_memory_is_short() {
+        assert!(lacked_memory("x264 [error]: malloc of size 396 failed\n"));
+        assert!(lacked_memory("[graph 0] Error: Cannot allocate memory\n"));
+        assert!(!lacked_memory("[h264] no frame!\n"));
+    }
 
     #[test]
     fn the_complaint_that_says_most_is_told() {

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use rules::failure::Kind;
-use rules::{Fence, JobId, TaskId, Token};
+use rules::{Fence, JobId, TaskId, Token, WorkerId};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use wire::{Assignment, Proof};
@@ -22,7 +22,12 @@ impl Scene {
 
     fn payload(payload: Value) -> Self {
         let job = Assignment {
-            proof: Proof { task: TaskId::new(JobId(42), 7), fence: Fence(3), token: Token(1) },
+            proof: Proof {
+                task: TaskId::new(JobId(42), 7),
+                fence: Fence(3),
+                token: Token(1),
+                worker: WorkerId(uuid::Uuid::nil()),
+            },
             job: JobId(42),
             stage: "encode".into(),
             kind: "command".into(),

@@ -9,7 +9,7 @@ use rules::execution;
 use rules::lease::Terms;
 use rules::task::{Command, Refusal, State, Task, decide};
 use rules::worker::Status;
-use rules::{Fence, JobId, Millis, TaskId, Token, WorkerId, failure};
+use rules::{JobId, Millis, TaskId, Token, WorkerId, failure};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -254,7 +254,7 @@ impl Entry {
         let terms = Terms { length: LEASE, stall: self.stall_ms.map(Millis), deadline };
         self.task = decide(&self.task, &Command::Claim { worker, token, terms }, now).unwrap().task;
         Assignment {
-            proof: Proof { task: id, fence: Fence(self.task.fence.0), token },
+            proof: Proof { task: id, fence: self.task.fence, token, worker },
             job: id.job(),
             stage: "test".into(),
             kind: self.kind.clone(),

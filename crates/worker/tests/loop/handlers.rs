@@ -1,3 +1,4 @@
+use rules::ExecutionId;
 use rules::failure::Kind;
 use rules::task::Command;
 use serde_json::{Value, json};
@@ -106,9 +107,10 @@ async fn a_working_directory_lasts_as_long_as_its_execution_however_that_ends() 
     scene.desk.orchestrate(lost, &Command::Withdraw);
     scene.play.until_begun(next).await;
 
-    assert_eq!(during.unwrap().parent().unwrap().file_name().unwrap(), "1-0.1");
+    let folder = during.unwrap().parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(folder.parse::<ExecutionId>().unwrap().short().to_string(), "1-0.1");
     assert_eq!(find(scene.folder(), "half.mp4"), None);
-    assert_eq!(find(scene.folder(), "1-0.1"), None);
+    assert_eq!(find(scene.folder(), &folder), None);
 }
 
 fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {

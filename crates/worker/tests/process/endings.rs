@@ -166,7 +166,8 @@ pub fn a_guard_that_is_stuck_is_killed_with_its_group() {
     let scene = Scene::new();
     let mut command = scene.sh("");
     let stuck = "trap '' TERM; echo > ready; while :; do sleep 1; done";
-    command.guard = Guard { program: "/bin/sh".into(), args: vec!["-c".into(), stuck.into()] };
+    command.guard =
+        Guard { program: "/bin/sh".into(), args: vec!["-c".into(), stuck.into()], ..Guard::default() };
     command.patience = Duration::from_millis(500);
 
     let result = run_and(&command, &Progress::default(), |stop| {
@@ -203,7 +204,7 @@ pub fn a_dead_guard_is_noticed() {
 pub fn a_program_that_is_no_guard_is_noticed() {
     let scene = Scene::new();
     let mut command = scene.sh("exit 0");
-    command.guard = Guard { program: "/bin/false".into(), args: Vec::new() };
+    command.guard = Guard { program: "/bin/false".into(), args: Vec::new(), ..Guard::default() };
     let silent = run(&command).unwrap_err();
     command.guard.program = "/no/such/guard".into();
     let missing = run(&command).unwrap_err();

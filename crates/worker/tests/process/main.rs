@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod attempts;
+mod cage;
 mod endings;
 mod limits;
 mod output;
@@ -59,6 +61,13 @@ tests![
     trees::a_killed_guard_leaves_neither_command_nor_group,
     limits::what_was_used_is_reported,
     limits::limits_hold,
+    cage::a_caged_command_opens_what_it_was_given_and_nothing_else,
+    cage::a_caged_command_starts_signals_and_inspects_nobody,
+    cage::a_caged_command_reaches_its_source_and_nothing_else_of_the_network,
+    cage::a_command_sees_no_secrets_of_its_worker,
+    cage::what_a_command_writes_is_limited_over_all_its_files,
+    cage::where_a_cage_is_required_a_script_does_not_start,
+    cage::a_guard_tells_what_of_the_cage_works_here,
 ];
 
 fn main() -> ExitCode {

@@ -11,6 +11,7 @@ pub fn play(args: impl Iterator<Item = OsString>) -> ExitCode {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["worker", script] => worker(script),
         ["careless-worker", script] => careless_worker(script),
+        ["attempt", ref attempts @ ..] => super::attempts::play(attempts),
         ["eat", mebibytes] => eat(mebibytes.parse().unwrap()),
         ref other => panic!("no such role: {other:?}"),
     }
@@ -19,7 +20,8 @@ pub fn play(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Runs `script` as a worker does.
 fn worker(script: &str) {
-    let command = Command::new(["sh", "-c", script], std::env::current_dir().unwrap());
+    let mut command = Command::new(["sh", "-c", script], std::env::current_dir().unwrap());
+    command.env.push(super::scene::own_mark());
     super::scene::run(&command).unwrap();
 }
 

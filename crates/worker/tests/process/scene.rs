@@ -82,6 +82,11 @@ pub fn marked(command: &mut std::process::Command, scene: &Scene) {
     command.env(MARK, scene.mark());
 }
 
+/// The mark this process was given, for what it starts.
+pub fn own_mark() -> (String, String) {
+    (MARK.into(), std::env::var(MARK).unwrap())
+}
+
 pub fn run(command: &Command) -> Result<Exit, Error> {
     run_with(command, &Progress::default(), CancellationToken::new())
 }

@@ -34,6 +34,7 @@ fn heartbeat() -> Heartbeat {
         is_leaving: true,
         done: 3,
         failed: 1,
+        refusal: None,
     }
 }
 

@@ -5,15 +5,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use media::limits::FileLimits;
+use media::plan::Plan;
 use media::settings::Settings;
+use pipeline::StageKind;
 use rules::spec::Spec;
 use rules::{Fence, Priority, TaskId, VideoId};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use wire::Assignment;
+use worker::process::{self, Progress};
 use worker::transcode::{Order, Tools};
-use worker::{Error, Handlers, Options, Shutdown, Summary};
+use worker::{Error, Failed, Handlers, Options, Shutdown, Summary};
 
 use crate::line::Harm;
 use crate::scene::{KEY, Scene, TOKEN, assignment};
@@ -32,6 +36,19 @@ fn film(folder: &Path) -> Vec<u8> {
     std::fs::read(file).unwrap()
 }
 
+/// What a server decides about the film.
+async fn plan_of(film: &Path) -> Plan {
+    let run = |_, argv, sink| async move {
+        let command = process::Command { sink, ..process::Command::new(argv, ".") };
+        let ended = process::run(&command, &Progress::default(), CancellationToken::new()).await;
+        ended.map_err(|error| Failed::transient(error.to_string()))
+    };
+    media::plan::make(
+        worker::transcode::look(film.to_str().unwrap(), &FileLimits::default(), run).await.unwrap(),
+        Settings::default(),
+    )
+}
+
 /// The stages of a job, as the server has them.
 fn spec() -> Spec {
     let order = Order {
@@ -45,6 +62,7 @@ fn spec() -> Spec {
         seen: None,
         settings: Settings::default(),
         is_early_playback: false,
+        pool: None,
         output: "/nowhere".into(),
         generation: "g1".into(),
         stall: Duration::from_secs(60),
@@ -132,25 +150,21 @@ pub async fn a_video_is_transcoded_far_from_its_server() {
     let worker = fleet.start();
 
     fleet.scene.line.harm("source", Harm::Page(200)).harm("source", Harm::CutAnswer(300));
-    let probed = fleet.give(stage("probe")).await;
-    let mut plan = stage("plan");
-    plan.results.insert("probe".into(), vec![probed["result"].clone()]);
-    let planned = fleet.give(plan).await;
+    let plan = plan_of(&fleet.scene.folder.path().join("film.mp4")).await;
+    let inputs = [("encode", json!(plan.pieces()[0])), ("audio", json!(plan.audio[0]))];
     let mut made = Vec::new();
-    for name in ["encode", "audio", "thumbnails"] {
+    for (name, input) in inputs {
         fleet.scene.line.harm("source", Harm::CutAnswer(5000)).harm("PUT", Harm::CutRequest(1000));
         let mut task = stage(name);
-        task.input = Some(planned["result"]["segments"][name][0].clone());
-        task.results.insert("plan".into(), vec![planned["result"].clone()]);
+        task.input = Some(input);
+        task.results.insert("plan".into(), vec![json!(plan)]);
         made.push(fleet.give(task).await);
     }
     fleet.shutdown.drain();
     let summary = worker.await.unwrap().unwrap();
     watched.cancel();
 
-    assert_eq!(summary, Summary { done: 5, ..Summary::default() });
-    assert_eq!(probed["result"]["bytes"], film.len(), "{probed}");
-    assert!(probed["usage"]["bytes_in"].as_u64().unwrap() as usize >= film.len(), "{}", probed["usage"]);
+    assert_eq!(summary, Summary { done: 2, ..Summary::default() });
     for done in &made {
         let listed: BTreeSet<&str> = done["outputs"]
             .as_array()
@@ -183,18 +197,22 @@ fn assert_nothing_is_told(fleet: &Fleet, arguments: &BTreeSet<String>) {
     });
 }
 
-pub async fn an_unusable_file_is_told_by_its_name() {
-    let mut fleet = Fleet::new().await;
-    fleet.scene.server.with(|desk| desk.source = b"%PDF-1.4 this is not a film at all".repeat(100));
+pub async fn a_worker_far_away_does_not_offer_what_only_a_server_runs() {
+    let fleet = Fleet::new().await;
     let worker = fleet.start();
-
-    let failed = fleet.give(stage("probe")).await;
+    fleet.scene.server.until(|desk| desk.said.iter().any(|(_, body)| body["hello"].is_object())).await;
     fleet.shutdown.drain();
     worker.await.unwrap().unwrap();
 
-    assert_eq!(failed["kind"], "permanent", "{failed}");
-    let message = failed["message"].as_str().unwrap();
-    assert!(message.starts_with("talk.mp4: ") && !message.contains("127.0.0.1"), "{message}");
+    let beats = fleet.scene.server.said("heartbeat");
+    let offered: Vec<&str> = beats[0]["hello"]["capabilities"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .filter(|name| name.parse::<StageKind>().is_ok())
+        .collect();
+    assert_eq!(offered, ["audio", "encode", "encode_optional"]);
 }
 
 pub async fn a_worker_whose_place_is_taken_gives_back_its_work_and_ends() {

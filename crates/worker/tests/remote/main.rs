@@ -41,6 +41,7 @@ tests![
     source::a_reader_gets_the_part_it_asks_for_and_little_else_is_fetched,
     source::what_fails_while_the_source_is_away_is_the_storages_fault,
     source::a_file_that_changes_is_not_read_on,
+    source::another_user_of_the_machine_gets_nothing,
     source::a_file_that_is_gone_or_empty_is_a_permanent_failure,
     source::a_lost_lease_ends_the_execution,
     source::an_expired_lease_may_be_renewed_meanwhile,
@@ -52,7 +53,7 @@ tests![
     outputs::a_lost_lease_ends_the_upload,
     fleet::a_video_is_transcoded_far_from_its_server,
     fleet::a_worker_whose_place_is_taken_gives_back_its_work_and_ends,
-    fleet::an_unusable_file_is_told_by_its_name,
+    fleet::a_worker_far_away_does_not_offer_what_only_a_server_runs,
 ];
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use pipeline::FilePath;
 use rules::task::Refusal;
 use serde_json::json;
 use wire::{Assignment, Commit, Desk, Usage};
@@ -30,7 +31,7 @@ impl Made {
         Made { scene, job, context, folder }
     }
 
-    async fn keep(&self) -> Result<String, Failed> {
+    async fn keep(&self) -> Result<FilePath, Failed> {
         Depot::from(self.scene.client.clone()).keep(&self.job, &self.context, self.folder.clone()).await
     }
 

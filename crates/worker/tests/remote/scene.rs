@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rules::{Fence, JobId, TaskId, Token};
+use rules::{Fence, JobId, TaskId, Token, WorkerId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use wire::{Assignment, Proof};
@@ -62,7 +62,8 @@ impl Scene {
 }
 
 pub fn proof() -> Proof {
-    Proof { task: TaskId::new(JobId(3), 1), fence: Fence(1), token: Token(TOKEN.parse().unwrap()) }
+    let token = Token(TOKEN.parse().unwrap());
+    Proof { task: TaskId::new(JobId(3), 1), fence: Fence(1), token, worker: WorkerId(uuid::Uuid::nil()) }
 }
 
 pub fn job() -> Assignment {

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use wire::http::{ClaimResponse, HeartbeatResponse, Problem, ProgressResponse, Verdict, header};
-use wire::{Assignment, Proof};
+use wire::{Assignment, LeaseToken};
 
 use crate::scene::{KEY, proof};
 
@@ -172,7 +172,7 @@ impl Server {
     }
 
     fn check_proof(&self, headers: &HeaderMap) -> Result<(), Response> {
-        let shown = Proof::from_header(headers[header::PROOF].to_str().unwrap()).unwrap();
+        let shown = LeaseToken::from_header(headers[header::PROOF].to_str().unwrap()).unwrap();
         assert_eq!(shown.token, proof().token);
         self.refusal().map_or(Ok(()), |refusal| Err(refused(refusal)))
     }

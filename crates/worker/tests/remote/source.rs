@@ -178,3 +178,34 @@ pub async fn nothing_counts_as_progress_while_the_source_is_away() {
     assert_eq!(body.len(), 4 * MIB);
     assert_eq!(beats(&context), 1, "and it does again");
 }
+
+/// The address stands among a program's arguments, where every user of the machine can read it.
+pub async fn another_user_of_the_machine_gets_nothing() {
+    let (_scene, _context, relay) = reading(MIB).await;
+    let (authority, path) = relay.url().strip_prefix("http://").unwrap().split_once('/').map(own).unwrap();
+    let (host, port) = authority.split_once(':').unwrap();
+    let ask = format!(
+        "exec 3<>/dev/tcp/{host}/{port}; printf 'GET /{path} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
+         head -c 40 <&3"
+    );
+    let by = async |user: &[&str]| {
+        let argv = [user, &["bash", "-c", &ask]].concat();
+        let output = tokio::process::Command::new(argv[0]).args(&argv[1..]).output().await.unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+
+    let own = by(&[]).await;
+    assert!(own.starts_with("HTTP/1.1 200"), "{own}");
+
+    // SAFETY: takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("not root: what another user is given is not tried");
+        return;
+    }
+    let other = by(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]).await;
+    assert!(other.starts_with("HTTP/1.1 403"), "{other}");
+}
+
+fn own((host, path): (&str, &str)) -> (String, String) {
+    (host.into(), path.into())
+}

@@ -25,6 +25,9 @@ pub struct Wish {
     /// It may be watched while it is being made
     #[arg(long)]
     early_playback: bool,
+    /// The pool of remote workers that makes it. Default: workers of no pool
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
     #[command(flatten)]
     choices: Choices,
 }
@@ -32,7 +35,8 @@ pub struct Wish {
 impl Wish {
     /// Whether anything is said of a video.
     pub fn is_any(&self) -> anyhow::Result<bool> {
-        let is_named = self.title.is_some() || self.slug.is_some() || self.early_playback;
+        let is_named =
+            self.title.is_some() || self.slug.is_some() || self.early_playback || self.pool.is_some();
         Ok(is_named || self.choices.settings()? != media::settings::Settings::default())
     }
 
@@ -49,6 +53,7 @@ impl Wish {
             ("user", args.user.clone()),
             ("priority", args.priority.map(|priority| priority.to_string())),
             ("early_playback", self.early_playback.then(|| "true".into())),
+            ("pool", self.pool.clone()),
             ("settings", settings),
         ];
         Ok(told.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())

@@ -73,8 +73,8 @@ impl Display {
                     }),
                 );
             }
-            Manner::Bars(bars) => drop(bars.all.println(format!("{file} → {output}{how}"))),
-            Manner::Plain { .. } => eprintln!("{file} → {output}{how}"),
+            Manner::Bars(bars) => drop(bars.all.println(output::text(&format!("{file} → {output}{how}")))),
+            Manner::Plain { .. } => output::error_line(&format!("{file} → {output}{how}")),
         }
     }
 
@@ -85,7 +85,7 @@ impl Display {
             Manner::Plain { last } => {
                 if report.doing != *last && report.doing != "waiting" {
                     last.clone_from(&report.doing);
-                    eprintln!("{:3.0} % {}", report.fraction * 100.0, report.doing);
+                    output::error_line(&format!("{:3.0} % {}", report.fraction * 100.0, report.doing));
                 }
             }
             Manner::Json { last } => {
@@ -129,9 +129,9 @@ impl Display {
         match &self.manner {
             Manner::Json { .. } => event("failed", json!({ "error": error, "is_permanent": is_permanent })),
             Manner::Bars(_) | Manner::Plain { .. } => {
-                eprintln!("vodmill: {error}");
+                output::error_line(&format!("vodmill: {error}"));
                 if !is_permanent {
-                    eprintln!("What is done is kept: the same command tries again what failed.");
+                    output::error_line("What is done is kept: the same command tries again what failed.");
                 }
             }
         }
@@ -142,7 +142,7 @@ impl Display {
         match &self.manner {
             Manner::Json { .. } => event("interrupted", json!({})),
             Manner::Bars(_) | Manner::Plain { .. } => {
-                eprintln!("Stopped. What is done is kept: the same command goes on from here.");
+                output::error_line("Stopped. What is done is kept: the same command goes on from here.");
             }
         }
     }
@@ -166,7 +166,7 @@ impl Bars {
         for rung in report.rungs.iter().skip(self.rungs.len()) {
             let bar =
                 self.all.insert_before(&self.whole, bar("{prefix:<10!} [{bar:32}] {percent:>3} %  {msg}"));
-            bar.set_prefix(rung.name.clone());
+            bar.set_prefix(output::text(&rung.name));
             bar.set_message(format!("{}×{}", rung.width, rung.height));
             self.rungs.push(bar);
         }
@@ -176,7 +176,7 @@ impl Bars {
         self.whole.set_position(position(report.fraction));
         let speed = speed.map(|speed| format!("{speed:.2}×, ")).unwrap_or_default();
         let left = left.map(|left| format!("{} left, ", clock(left))).unwrap_or_default();
-        self.whole.set_message(format!("{speed}{left}{}", report.doing));
+        self.whole.set_message(format!("{speed}{left}{}", output::text(&report.doing)));
     }
 }
 

@@ -11,12 +11,14 @@ use anyhow::Context;
 use files::{Files, Step};
 use media::manifest::Artifact;
 use media::settings::Settings as Chosen;
-use rules::{JobId, Priority, VideoId};
+use rules::{ExecutionName, JobId, Priority, VideoId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::detail::ExecutionView;
 use store::video::NewVideo;
 use store::{Location, Store};
 use worker::transcode::{Order, Packaged, Published, Seen};
@@ -35,7 +37,9 @@ pub struct Folder {
 impl Folder {
     pub fn open(output: &Path) -> anyhow::Result<Self> {
         let make = || {
-            fs::create_dir_all(output.join(STATE))?;
+            fs::create_dir_all(output)?;
+            // Unlike the stream, it is for this user alone.
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(output.join(STATE))?;
             let root = output.canonicalize()?;
             let lock = root.join(STATE).join("lock");
             Ok((root, File::options().create(true).truncate(false).write(true).open(lock)?))
@@ -103,6 +107,7 @@ impl Folder {
             seen: Some(seen),
             settings,
             is_early_playback: false,
+            pool: None,
             output: text(&self.root)?,
             generation,
             stall,
@@ -169,7 +174,10 @@ impl Folder {
         }
         let executions = store.executions_of_job(job).await?;
         let committed = executions.iter().filter(|execution| execution.committed_at.is_some());
-        let kept: Vec<String> = committed.map(|execution| execution.id.to_string()).collect();
+        // Older versions named the folders without the token.
+        let names =
+            |it: &ExecutionView| [it.id, ExecutionName { token: None, ..it.id }].map(|it| it.to_string());
+        let kept: Vec<String> = committed.flat_map(names).collect();
         Step::ClearParts.around(|| self.parts().remove_all_but(&kept))?;
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Report {
                 .map(|(piece, done)| piece.chunk.frames() as f64 * done)
                 .sum();
             let fraction = frames / picture.frames.max(1) as f64;
-            Rung { name: rung.name.clone(), width: rung.width, height: rung.height, fraction }
+            Rung { name: rung.name.to_string(), width: rung.width, height: rung.height, fraction }
         });
         let rungs: Vec<Rung> = rungs.collect();
         let encoded = rungs.iter().map(|rung| rung.fraction).sum::<f64>() / rungs.len().max(1) as f64;

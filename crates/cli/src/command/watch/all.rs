@@ -42,7 +42,7 @@ fn show(known: Option<HashMap<JobId, String>>, jobs: Vec<Job>, json: bool) -> Ha
 fn as_text(job: &Job) -> String {
     let error = job.error.as_ref().map(|error| format!(": {}", output::short(error, 100)));
     let (done, error) = (format!("{}/{}", job.done, job.tasks), error.unwrap_or_default());
-    format!("job {} ({}) is {}, {done} tasks done{error}", job.id, job.name, job.state)
+    format!("job {} ({}) is {}, {done} tasks done{error}", job.id, output::text(&job.name), job.state)
 }
 
 fn as_json(job: &Job) -> String {

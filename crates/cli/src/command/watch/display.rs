@@ -60,7 +60,7 @@ fn bar() -> ProgressBar {
 }
 
 fn draw(bar: &ProgressBar, stage: &StageView) {
-    bar.set_prefix(stage.name.clone());
+    bar.set_prefix(output::text(&stage.name));
     bar.set_length(stage.tasks.max(0).unsigned_abs());
     bar.set_position((stage.tasks - stage.open).max(0).unsigned_abs());
     bar.set_message(match stage {

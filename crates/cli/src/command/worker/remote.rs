@@ -3,9 +3,11 @@
 use super::Encoding;
 use crate::Done;
 use crate::settings::Usage;
+use media::limits::FileLimits;
 use rules::placement::Capabilities;
 use std::path::PathBuf;
 use std::time::Duration;
+use worker::process::Guard;
 use worker::remote::{Address, Client, HttpDesk, Key, Patience};
 use worker::transcode::Tools;
 use worker::{Handlers, Options, Shutdown};
@@ -43,27 +45,30 @@ impl AtServer {
         Ok(())
     }
 
-    pub async fn run(&self, address: Address, mut options: Options) -> anyhow::Result<Done> {
+    pub async fn run(
+        &self,
+        address: Address,
+        mut options: Options,
+        guard: Guard,
+        file_limits: FileLimits,
+    ) -> anyhow::Result<Done> {
         let client = Client::new(address, &self.key()?, Patience::default())?;
         let shutdown = Shutdown::on_signals()?;
         let named = options.capabilities.iter().map(String::from);
-        let able = self.encoding.able().await?.into_iter().chain(named);
+        let able = self.encoding.able(&guard).await?.into_iter().chain(named);
         options.capabilities = Capabilities::new(able).map_err(|bad| Usage(bad.to_string()))?;
         options.kind = wire::Kind::Remote;
         // The server keeps the question for work until there is some.
         (options.idle_min, options.idle_max) = (Duration::from_millis(500), Duration::from_secs(30));
         (options.error_wait, options.error_wait_max) = (Duration::from_secs(1), Duration::from_secs(15));
         let handlers = if self.allow_commands { Handlers::built_in() } else { Handlers::default() };
-        let handlers = handlers.with_transcoding(&self.tools(&client));
+        let tools =
+            Tools { limits: self.encoding.limits(), guard, file_limits, ..Tools::new(client.clone()) };
+        options.admission.memory = Some(tools.memory.clone());
+        let handlers = handlers.with_transcoding(&tools);
         let desk = HttpDesk::new(client, &options.folder);
         worker::run(desk, handlers, options, shutdown).await?;
         Ok(Done::Yes)
-    }
-
-    fn tools(&self, client: &Client) -> Tools {
-        let mut tools = Tools::new(client.clone());
-        tools.limits = self.encoding.limits();
-        tools
     }
 
     fn key(&self) -> anyhow::Result<Key> {

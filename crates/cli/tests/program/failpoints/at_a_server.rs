@@ -2,7 +2,7 @@
 //! there; after, all of it; and the database is sound.
 
 use crate::support::Engine;
-use crate::support::house::{House, SECRET};
+use crate::support::house::{House, SECRET, usage};
 use reqwest::blocking::{RequestBuilder, Response};
 use serde_json::json;
 
@@ -11,6 +11,7 @@ pub const STEPS: &[&str] = &[
     "submit_video",
     "enroll",
     "introduce",
+    "reject",
     "revoke_keys",
     "open_session",
     "close_session",
@@ -41,7 +42,7 @@ struct Scene {
     upload: String,
 }
 
-const DEEDS: [Deed; 12] = [
+const DEEDS: [Deed; 13] = [
     Deed {
         step: "submit_video",
         asked: |house, _| house.admin("POST", "/api/videos?slug=second").body("no video either"),
@@ -61,6 +62,18 @@ const DEEDS: [Deed; 12] = [
             house.anyone("POST", "/api/worker/heartbeat").bearer_auth(&scene.key).json(&body)
         },
         count: "SELECT count(*) FROM worker WHERE kind = 'remote' AND incarnation IS NOT NULL AND hostname = 'h'",
+    },
+    Deed {
+        step: "reject",
+        asked: |house, _| {
+            let hand = house.worker("liar", &["sleep"]);
+            let stage = json!({ "name": "only", "sleep_ms": 1 });
+            house.post("/api/jobs", json!({ "name": "x", "stage": [stage] }));
+            let proof = hand.claim_one()["proof"].clone();
+            let body = json!({ "proof": proof, "result": { "execution": "1-0.9" }, "usage": usage() });
+            hand.request("POST", "/api/worker/complete").json(&body)
+        },
+        count: "SELECT max(rejections) FROM worker",
     },
     Deed {
         step: "revoke_keys",

@@ -14,13 +14,19 @@ pub const STEPS: &[&str] = &[
     "prepare_history",
     "drop_partitions",
     "delete_history",
+    "mark",
+    "take_storage",
 ];
+
+/// Changes of files that a server makes by itself when it starts.
+pub const OF_FILES: &[&str] = &["mark_folder", "note_mark"];
 
 crate::on_both_engines![
     what_is_forgotten_is_forgotten_once,
     an_effect_that_cannot_be_had_is_postponed_and_had_once,
     an_alert_that_nobody_takes_is_asked_for_and_postponed,
     an_admin_secret_that_is_kept_has_been_shown,
+    a_database_and_its_files_are_bound_by_the_next_start,
 ];
 
 /// Killed before and after a step: what is counted changes with the second alone.
@@ -100,7 +106,8 @@ fn an_admin_secret_that_is_kept_has_been_shown(engine: Engine) {
     for (moment, is_kept) in [("decide.before", 0), ("decide.after", 1)] {
         let mut process = serve().env("VODMILL_FAILPOINT", moment).start_logged(&log);
         assert_eq!(process.ends(), None, "killed at {moment}");
-        assert_eq!(world.count("SELECT count(*) FROM setting"), is_kept, "{moment}");
+        let kept = "SELECT count(*) FROM setting WHERE name = 'admin_secret_sha256'";
+        assert_eq!(world.count(kept), is_kept, "{moment}");
     }
     let said = || std::fs::read_to_string(&log).unwrap();
     let shown = std::fs::read_to_string(log.with_extension("out")).unwrap();
@@ -113,6 +120,38 @@ fn an_admin_secret_that_is_kept_has_been_shown(engine: Engine) {
     let client = crate::support::http().build().unwrap();
     let asked = client.get(format!("{address}/api/videos")).header("x-admin-secret", last).send().unwrap();
     assert_eq!(asked.status(), 200, "what was shown last is the secret");
+}
+
+fn a_database_and_its_files_are_bound_by_the_next_start(engine: Engine) {
+    let world = World::new(engine);
+    let data = world.folder.path().join("data");
+    let serve = || {
+        world
+            .vodmill(&["serve", "--slots", "0"])
+            .env("VODMILL_LISTEN", "127.0.0.1:0")
+            .env("VODMILL_ADMIN_SECRET", crate::support::house::SECRET)
+            .env("VODMILL_DATA_FOLDER", data.to_str().unwrap())
+    };
+    for (step, file) in [("mark_folder", server::identity::FILE), ("note_mark", server::rewind::FILE)] {
+        for (moment, is_done) in [("before", false), ("after", true)] {
+            is_killed(serve(), &format!("{step}.{moment}"));
+            assert_eq!(data.join(file).exists(), is_done, "{step}.{moment}");
+            if moment == "after" {
+                continue;
+            }
+            if step == "mark_folder" {
+                // The next step of the same start.
+                let storage = "SELECT count(*) FROM setting WHERE name = 'storage'";
+                assert_eq!(world.count(storage), 0, "the folder is marked first");
+            }
+        }
+        if step == "mark_folder" {
+            changes(&world, "take_storage", "SELECT count(*) FROM setting WHERE name = 'storage'", serve);
+            changes(&world, "mark", "SELECT count(*) FROM mark", serve);
+        }
+    }
+    let _process = serve().start_serving(&world.folder.path().join("serve.log"));
+    world.is_healthy();
 }
 
 /// PostgreSQL drops months, SQLite rows; only PostgreSQL prepares any.

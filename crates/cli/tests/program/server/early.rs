@@ -18,7 +18,7 @@ fn a_video_is_watched_in_a_browser_while_it_is_made() {
     let mut held = None;
     until("an encoder is held", || {
         assert_ne!(house.get("/api/jobs/1")["state"], "completed");
-        held = encoder_in(&house.data().join("work")).inspect(|id| kill(*id, libc::SIGSTOP));
+        held = encoder_in(&house.world.folder.path().join("work")).inspect(|id| kill(*id, libc::SIGSTOP));
         held.is_some()
     });
     let early = master().text().unwrap();

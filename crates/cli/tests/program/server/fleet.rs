@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,6 +42,11 @@ mod postgres_alone {
     #[test]
     fn a_proxy_that_cuts_connections_costs_time_and_nothing_else() {
         super::a_proxy_that_cuts_connections_costs_time_and_nothing_else(Postgres);
+    }
+
+    #[test]
+    fn a_line_that_stands_still_costs_time_and_nothing_else() {
+        super::a_line_that_stands_still_costs_time_and_nothing_else(Postgres);
     }
 }
 
@@ -226,6 +231,20 @@ struct Proxy {
     is_closed: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     uploads_to_cut: Arc<AtomicI64>,
+    line: Arc<Line>,
+}
+
+/// Connections are numbered. Those up to the number pass nothing on, and nobody is told that they are dead.
+#[derive(Default)]
+struct Line {
+    newest: AtomicU64,
+    dead: AtomicU64,
+}
+
+impl Line {
+    fn is_dead(&self, connection: u64) -> bool {
+        connection <= self.dead.load(Ordering::SeqCst)
+    }
 }
 
 const UPLOADS_TO_CUT: i64 = 3;
@@ -238,7 +257,9 @@ impl Proxy {
             is_closed: Arc::default(),
             open: Arc::default(),
             uploads_to_cut: Arc::new(AtomicI64::new(UPLOADS_TO_CUT)),
+            line: Arc::default(),
         };
+        let line = proxy.line.clone();
         let (to, is_closed, open) =
             (house.url("").replace("http://", ""), proxy.is_closed.clone(), proxy.open.clone());
         let uploads = proxy.uploads_to_cut.clone();
@@ -252,9 +273,11 @@ impl Proxy {
                 open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 let (up, down) = (dice.random_range(cut_after.clone()), dice.random_range(cut_after.clone()));
                 let (client2, server2) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let number = line.newest.fetch_add(1, Ordering::SeqCst) + 1;
+                let (there, back) = ((line.clone(), number), (line.clone(), number));
                 let uploads = uploads.clone();
-                std::thread::spawn(move || forward(client, server, up, Some(&uploads)));
-                std::thread::spawn(move || forward(server2, client2, down, None));
+                std::thread::spawn(move || forward(client, server, up, &there, Some(&uploads)));
+                std::thread::spawn(move || forward(server2, client2, down, &back, None));
             }
         });
         proxy
@@ -275,14 +298,33 @@ impl Proxy {
         self.is_closed.store(false, Ordering::SeqCst);
     }
 
+    /// Nothing passes, on old connections and on new ones.
+    fn stand_still(&self) {
+        self.line.dead.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// New connections pass again; those of before stay as they are.
+    fn go_on(&self) {
+        self.line.dead.store(self.line.newest.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
     fn has_cut_uploads(&self) -> bool {
         self.uploads_to_cut.load(Ordering::SeqCst) <= 0
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, mut left: usize, uploads: Option<&AtomicI64>) {
+fn forward(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    mut left: usize,
+    (line, number): &(Arc<Line>, u64),
+    uploads: Option<&AtomicI64>,
+) {
     let mut block = [0; 16 << 10];
     while let Ok(read) = from.read(&mut block) {
+        while line.is_dead(*number) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         if let Some(half) = uploads.and_then(|uploads| half_of_an_upload(&block[..read], uploads)) {
             left = half;
         }
@@ -318,6 +360,27 @@ fn a_proxy_that_cuts_connections_costs_time_and_nothing_else(engine: Engine) {
     let executions = executions(&house, &video["job"]);
     let failed: Vec<&Value> = executions.iter().filter(|it| !it["failure"].is_null()).collect();
     // A lease whose answer was cut off runs out; nothing else is given up.
+    assert!(failed.iter().all(|it| it["failure"] == "lease_expired"), "{failed:?}");
+    house.is_healthy();
+}
+
+/// For half a minute nothing passes; then new connections do, and the old ones stay half open.
+fn a_line_that_stands_still_costs_time_and_nothing_else(engine: Engine) {
+    let house = patient_house(engine, "100");
+    let proxy = Proxy::before(&house, 7, usize::MAX - 1..usize::MAX);
+    proxy.uploads_to_cut.store(0, Ordering::SeqCst);
+    let worker = Worker::new(&house, "one", &proxy.url());
+    house.upload(&house.sample("a.mp4", 20), "slug=talk");
+    until("it encodes", || encoder_in(&worker.folder).is_some());
+
+    proxy.stand_still();
+    std::thread::sleep(Duration::from_secs(30));
+    proxy.go_on();
+
+    let video = house.video_is(1, "ready");
+    passes_the_gate(&house, 1);
+    let executions = executions(&house, &video["job"]);
+    let failed: Vec<&Value> = executions.iter().filter(|it| !it["failure"].is_null()).collect();
     assert!(failed.iter().all(|it| it["failure"] == "lease_expired"), "{failed:?}");
     house.is_healthy();
 }

@@ -19,6 +19,7 @@ on_both_engines![
     what_a_worker_brings_must_be_what_it_said,
     an_interrupted_upload_goes_on_where_it_was,
     a_result_may_name_only_what_its_execution_brought,
+    the_result_of_an_older_worker_names_its_files,
     outputs_come_as_one_archive_and_only_plain_files_of_it,
     what_a_worker_tells_of_itself_has_a_limit,
     a_worker_too_old_is_told_so,
@@ -242,7 +243,10 @@ fn what_a_worker_brings_must_be_what_it_said(engine: Engine) {
     problem(complete(json!([seg, more, output("absent", 1, b"x")])), 422, "output_mismatch");
     problem(complete(json!([seg, output("more.m4s", 4, b"other")])), 422, "output_mismatch");
     problem(complete(json!([seg, output("more.m4s", 5, b"more")])), 422, "output_mismatch");
-    assert!(!house.data().join("parts").join("1-0.1").exists(), "nothing is kept before all is right");
+    assert!(
+        !house.data().join("parts").join(hand.execution(&held)).exists(),
+        "nothing is kept before all is right"
+    );
     good(complete(json!([seg, more])));
 }
 
@@ -280,7 +284,8 @@ fn an_interrupted_upload_goes_on_where_it_was(engine: Engine) {
 
     good(rest.send().unwrap());
 
-    let kept = std::fs::read(house.data().join("incoming/1-0.1/big.m4s")).unwrap();
+    let kept =
+        std::fs::read(house.data().join("incoming").join(hand.execution(&held)).join("big.m4s")).unwrap();
     assert!(kept == whole);
     let gap = hand
         .put(&held, "gap.m4s", &whole)
@@ -296,8 +301,34 @@ fn a_result_may_name_only_what_its_execution_brought(engine: Engine) {
 
     let elsewhere = json!({ "execution": "9-9.9", "tracks": [] });
     problem(hand.complete(&held, elsewhere), 422, "bad_result");
-    let stolen = json!({ "execution": "1-0.1", "files": [{ "path": "../../vodmill.db", "bytes": 1, "sha256": "00" }] });
+    let forgotten = json!({ "execution": "1-0.1-0000000000000001", "tracks": [] });
+    problem(hand.complete(&held, forgotten), 422, "bad_result");
+    let stolen = json!({ "execution": hand.execution(&held), "files": [{ "path": "../../vodmill.db", "bytes": 1, "sha256": "00" }] });
     problem(hand.complete(&held, stolen), 422, "bad_result");
+}
+
+fn the_result_of_an_older_worker_names_its_files(engine: Engine) {
+    use sha2::{Digest, Sha256};
+    let house = House::with(engine, &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "5")]);
+    let hand = house.worker("w", &["sleep"]);
+    let job = house.post(
+        "/api/jobs",
+        json!({ "name": "x", "stage": [{ "name": "only", "sleep_ms": 1, "segments": 2 }] }),
+    );
+    let held = hand.claim_one();
+    good(hand.put(&held, "seg.m4s", b"media").send().unwrap());
+
+    let file = json!({ "path": "seg.m4s", "bytes": 5, "sha256": hex::encode(Sha256::digest(b"media")) });
+    let result = json!({ "execution": "1-0.1", "tracks": [{ "file": file }] });
+    let said = json!({ "proof": held["proof"], "result": result, "outputs": [file], "usage": usage() });
+    good(hand.say("complete", said));
+
+    let named = hand.execution(&held);
+    assert_eq!(std::fs::read(house.data().join("parts").join(&named).join("seg.m4s")).unwrap(), b"media");
+    let executions = house.get(&format!("/api/jobs/{}/executions", job["id"]));
+    assert_eq!(executions[0]["id"], json!(named));
+    let sql = "SELECT count(*) FROM task WHERE result LIKE '%\"execution\":\"1-0.1-%'";
+    assert_eq!(house.world.count(sql), 1, "others read what it made by its whole name");
 }
 
 fn outputs_come_as_one_archive_and_only_plain_files_of_it(engine: Engine) {
@@ -378,12 +409,12 @@ fn a_second_process_with_the_same_key_replaces_the_first(engine: Engine) {
     problem(hand.heartbeat(1), 409, "superseded");
     problem(hand.say("claim", json!({ "incarnation": hand.incarnation, "max": 1 })), 409, "superseded");
     problem(hand.complete(&lost, Value::Null), 409, "refused");
-    let claim = || good(hand.say("claim", json!({ "incarnation": newer, "max": 1, "wait_ms": 10000 })));
+    let claim = || good(hand.say("claim", json!({ "incarnation": newer, "max": 1, "wait_ms": 60000 })));
     let again = claim()["assignments"][0].clone();
     assert_eq!(
         (&again["proof"]["task"], &again["attempt"]),
-        (&lost["proof"]["task"], &json!(1)),
-        "free at once"
+        (&lost["proof"]["task"], &json!(2)),
+        "the lease is free at once, and the death was an attempt"
     );
     good(hand.complete(&again, Value::Null));
     ends(&house, job, "completed");

@@ -157,7 +157,8 @@ fn a_failed_video_is_retried_after_the_janitor_was_round(engine: Engine) {
     house.janitor_goes_round();
 
     std::fs::remove_file(&in_the_way).unwrap();
-    house.world.vodmill(&["job", "retry", "1"]).succeeds();
+    let retry = house.world.vodmill(&["job", "retry", "1"]);
+    retry.env("VODMILL_DATA_FOLDER", house.data().to_str().unwrap()).succeeds();
 
     crate::support::until("the job ends", || !house.get("/api/jobs/1")["ended_at"].is_null());
     house.video_is(1, "ready");
@@ -267,7 +268,9 @@ fn mistakes_are_answered_with_problems(engine: Engine) {
 }
 
 fn everything_is_there_after_the_server_was_killed_in_the_middle(engine: Engine) {
-    let mut house = House::encoding(engine);
+    // Each death is an attempt at what was under way.
+    let settings = [("VODMILL_SERVER_SLOTS", "2"), ("VODMILL_MAX_RETRY_ATTEMPTS", "6")];
+    let mut house = House::with(engine, &settings);
     let file = house.sample("a.mp4", 20);
     house.upload(&file, "slug=talk");
     let running = |house: &House| {

@@ -73,11 +73,18 @@ impl House {
             .env("VODMILL_STALE_JOB_CHECK_INTERVAL", "0.5")
             .env("VODMILL_SERVER_SLOTS", "0")
             .env("VODMILL_JANITOR_INTERVAL", "1")
+            .env("VODMILL_API_JOB_KINDS", "noop,sleep,command")
+            .env("VODMILL_WORKER_SUSPEND_AFTER", "0")
             .env("VODMILL_WORKER_DRAIN_SECONDS", "0");
         for (name, value) in &self.settings {
             program = program.env(name, value);
         }
         program
+    }
+
+    /// What it was given besides.
+    pub fn settings(&self) -> &[(&'static str, String)] {
+        &self.settings
     }
 
     pub fn log(&self) -> PathBuf {
@@ -86,6 +93,15 @@ impl House {
 
     pub fn data(&self) -> PathBuf {
         self.world.folder.path().join("data")
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().0.id()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        self.process.as_ref().unwrap().signal(signal);
     }
 
     pub fn kill(&mut self) {
@@ -209,7 +225,12 @@ impl House {
 
     /// A registered worker that this test plays itself.
     pub fn worker(&self, name: &str, capabilities: &[&str]) -> Hand<'_> {
-        let registered = self.post("/api/worker/register", json!({ "name": name }));
+        self.worker_as(json!({ "name": name }), capabilities)
+    }
+
+    /// As [`House::worker`], registered with these bounds.
+    pub fn worker_as(&self, registration: Value, capabilities: &[&str]) -> Hand<'_> {
+        let registered = self.post("/api/worker/register", registration);
         let badge = Badge {
             id: registered["worker_id"].as_str().unwrap().into(),
             key: registered["api_key"].as_str().unwrap().into(),
@@ -348,6 +369,12 @@ impl Hand<'_> {
     pub fn proof_header(&self, assignment: &Value) -> String {
         let proof = &assignment["proof"];
         format!("{}.{}.{}", proof["task"].as_str().unwrap(), proof["fence"], proof["token"])
+    }
+
+    /// Its execution as files and folders name it.
+    pub fn execution(&self, assignment: &Value) -> String {
+        let proof: wire::LeaseToken = serde_json::from_value(assignment["proof"].clone()).unwrap();
+        proof.shown_by(self.id.parse().unwrap()).execution().to_string()
     }
 
     pub fn put(&self, assignment: &Value, path: &str, bytes: &[u8]) -> RequestBuilder {

@@ -14,9 +14,14 @@ impl Watch<'_> {
             return Err(Error::cannot_start(program, &self.command.cwd, errno, reason));
         }
         let ended = self.heard.ended.take();
+        if ended.as_ref().is_some_and(|ended| ended.wrote_too_much) {
+            let limit = self.command.limits.folder_bytes.unwrap_or_default();
+            return Err(Error::WroteTooMuch { limit, exit: Box::new(self.exit(ended)) });
+        }
         match (self.cut, ended) {
             (None, None) => Err(self.guard_lost()),
             (None, Some(ended)) if !self.stdout.is_over_limit() => Ok(self.exit(Some(ended))),
+            (Some(Cut::Enough), ended) => Ok(self.exit(ended)),
             (None, ended) => Err(self.cut_short(Cut::OutputTooLarge, ended)),
             (Some(cut), ended) => Err(self.cut_short(cut, ended)),
         }
@@ -29,7 +34,7 @@ impl Watch<'_> {
             Cut::Stopped => Error::Stopped,
             Cut::TimedOut(after) => Error::TimedOut { after, exit },
             Cut::Stalled(after) => Error::Stalled { after, exit },
-            Cut::OutputTooLarge => Error::OutputTooLarge { limit, exit },
+            Cut::Enough | Cut::OutputTooLarge => Error::OutputTooLarge { limit, exit },
         }
     }
 

@@ -104,7 +104,14 @@ impl wire::Desk for FakeDesk {
     async fn fail(&self, word: &Failure) -> Result<Answer, Error> {
         self.known()?;
         let (token, kind) = (word.proof.token, word.kind);
-        let fail = Command::Fail { token, kind, spared: 0, backoff: Backoff::default(), jitter: Jitter(500) };
+        let fail = Command::Fail {
+            token,
+            kind,
+            spared: 0,
+            witness: rules::failure::Witness::Server,
+            backoff: Backoff::default(),
+            jitter: Jitter(500),
+        };
         let answer = self.decide(word.proof, &[fail]);
         self.hear(Said::Fail(word.proof.task, kind, word.message.clone(), answer));
         Ok(answer)

@@ -1,5 +1,6 @@
 //! What tasks commit: the files they made, with all that the playlists say about them.
 
+use crate::name::{FilePath, Name};
 use crate::ratio::Ratio;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -41,7 +42,7 @@ pub struct Sound {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subtitles {
     /// Also the name of its folder.
-    pub name: String,
+    pub name: Name,
     pub language: String,
     /// For people.
     pub title: String,
@@ -55,6 +56,16 @@ pub struct Subtitles {
 }
 
 impl Subtitles {
+    /// The file of all cues.
+    pub fn whole_path(track: &str) -> String {
+        format!("{track}/subtitles.vtt")
+    }
+
+    /// Numbers count from 0, names from 1.
+    pub fn segment_path(track: &str, number: usize) -> String {
+        format!("{track}/seg-{:05}.vtt", number + 1)
+    }
+
     /// Everything that must be published for it, except its playlist.
     pub fn files(&self) -> impl Iterator<Item = &Artifact> {
         std::iter::once(&self.whole).chain(&self.segments)
@@ -65,7 +76,7 @@ impl Subtitles {
 /// published generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
-    pub path: String,
+    pub path: FilePath,
     pub bytes: u64,
     pub sha256: String,
 }
@@ -74,7 +85,7 @@ pub struct Artifact {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Track {
     /// `1080p`, `audio-en`: also the name of its folder.
-    pub name: String,
+    pub name: Name,
     /// As RFC 6381 wants it: `avc1.64001f`.
     pub codec: String,
     /// Ticks per second of all times below.
@@ -127,12 +138,14 @@ pub struct KeyFrame {
 impl Artifact {
     /// A file that is finished: reads it through.
     pub fn of(folder: &Path, path: &str) -> io::Result<Self> {
-        let mut file = File::open(folder.join(path))?;
+        let path: FilePath =
+            path.parse().map_err(|bad| io::Error::new(io::ErrorKind::InvalidFilename, bad))?;
+        let mut file = File::open(folder.join(&path))?;
         let (mut digest, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 1 << 16]);
         loop {
             let read = file.read(&mut block)?;
             if read == 0 {
-                return Ok(Artifact { path: path.into(), bytes, sha256: hex::encode(digest.finalize()) });
+                return Ok(Artifact { path, bytes, sha256: hex::encode(digest.finalize()) });
             }
             digest.update(&block[..read]);
             bytes += read as u64;
@@ -145,14 +158,27 @@ pub enum Unjoinable {
     #[error("there is nothing to join")]
     Nothing,
     #[error("{track}: the {what} of segment {segment} differs from that of the segments before")]
-    Differs { track: String, what: &'static str, segment: u32 },
+    Differs { track: Name, what: &'static str, segment: u32 },
     #[error("{track}: segment {found} comes where segment {expected} should")]
-    Order { track: String, found: u32, expected: u32 },
+    Order { track: Name, found: u32, expected: u32 },
     #[error("{track}: segment {segment} begins at {found}, the one before it ends at {expected}")]
-    Seam { track: String, segment: u32, found: u64, expected: u64 },
+    Seam { track: Name, segment: u32, found: u64, expected: u64 },
 }
 
 impl Track {
+    /// The file of the init segment of a run that begins with this segment.
+    pub fn init_path(track: &str, first_segment: u32) -> String {
+        match first_segment {
+            0 => format!("{track}/init.mp4"),
+            number => format!("{track}/init-{:05}.mp4", u64::from(number) + 1),
+        }
+    }
+
+    /// Numbers count from 0, names from 1.
+    pub fn segment_path(track: &str, number: u32) -> String {
+        format!("{track}/seg-{:05}.m4s", u64::from(number) + 1)
+    }
+
     /// One track of the runs that several tasks made, which must follow each other in number and, to the tick, in
     /// time. An init segment that repeats the one before it is dropped.
     pub fn join(runs: Vec<Track>) -> Result<Track, Unjoinable> {
@@ -232,7 +258,7 @@ mod tests {
     use super::*;
 
     fn artifact(path: String, sha256: &str) -> Artifact {
-        Artifact { path, bytes: 1000, sha256: sha256.into() }
+        Artifact { path: path.parse().unwrap(), bytes: 1000, sha256: sha256.into() }
     }
 
     /// Segments of 100 ticks.
@@ -246,7 +272,7 @@ mod tests {
             key_frames: Vec::new(),
         };
         Track {
-            name: "a".into(),
+            name: "a".parse().unwrap(),
             codec: "mp4a.40.2".into(),
             timescale: 50,
             shape: Shape::Audio { channels: 2, sample_rate: 50 },
@@ -282,7 +308,7 @@ mod tests {
         late.segments[0].start += 1;
         let mut stranger = run(2..3, "x");
         stranger.codec = "opus".into();
-        let track = || "a".to_owned();
+        let track = || "a".parse().unwrap();
 
         let join = |second| Track::join(vec![run(0..2, "x"), second]).unwrap_err();
         assert_eq!(join(run(3..4, "x")), Unjoinable::Order { track: track(), found: 3, expected: 2 });

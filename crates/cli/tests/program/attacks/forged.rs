@@ -1,0 +1,127 @@
+//! What a worker makes of a task: by the real commands and of any file, so that a test can lie with real segments.
+
+use crate::support::house::{Hand, good, usage};
+use media::manifest::{Artifact, Track};
+use media::mp4::{Cut, CutAudio, cut, cut_audio};
+use media::plan::{AUDIO_RATE, AudioTrack, Piece, Plan};
+use media::{command, plan};
+use reqwest::blocking::Response;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+
+/// Files that look like the result of one task.
+pub struct Made {
+    folder: tempfile::TempDir,
+    pub tracks: Vec<Track>,
+}
+
+pub fn plan_of(task: &Value) -> Plan {
+    serde_json::from_value(task["results"]["plan"][0].clone()).unwrap()
+}
+
+/// What an honest worker makes of this file.
+pub fn make(task: &Value, source: &Path) -> Made {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan_of(task);
+    let tracks = match task["kind"].as_str().unwrap() {
+        "audio" => {
+            vec![sound(&plan, &serde_json::from_value(task["input"].clone()).unwrap(), source, folder.path())]
+        }
+        _ => {
+            let piece: Piece = serde_json::from_value(task["input"].clone()).unwrap();
+            picture(&plan, &piece, &piece, source, folder.path())
+        }
+    };
+    Made { folder, tracks }
+}
+
+/// The pictures of one chunk in the segments of another.
+pub fn make_of_another_chunk(task: &Value, other: &Value, source: &Path) -> Made {
+    let folder = tempfile::tempdir().unwrap();
+    let piece = |task: &Value| serde_json::from_value::<Piece>(task["input"].clone()).unwrap();
+    let (own, other) = (piece(task), piece(other));
+    let shown = Piece { chunk: other.chunk, group: own.group.clone() };
+    let tracks = picture(&plan_of(task), &shown, &own, source, folder.path());
+    Made { folder, tracks }
+}
+
+/// Encodes one piece, and cuts it as if it were another.
+fn picture(plan: &Plan, piece: &Piece, shown: &Piece, source: &Path, folder: &Path) -> Vec<Track> {
+    let (picture, video) = (plan.picture.as_ref().unwrap(), plan.source.video.as_ref().unwrap());
+    assert!(piece.chunk.frames() >= shown.chunk.frames());
+    let mut piece = piece.clone();
+    piece.chunk.end_frame = piece.chunk.first_frame + shown.chunk.frames();
+    run(command::encode(plan, picture, video, &piece, source.to_str().unwrap()), folder);
+    let one = |rung: &media::ladder::Rung| {
+        let of = Cut {
+            name: rung.name.clone(),
+            first_frame: shown.chunk.first_frame,
+            frames: shown.chunk.frames(),
+            frames_per_segment: picture.segment_frames,
+            first_segment: shown.chunk.first_segment,
+            ticks_per_frame: picture.frame_ticks,
+            delay: piece.group.codec.delay(),
+        };
+        cut(&folder.join(format!("{}.mp4", rung.name)), &folder.join("made"), &of).unwrap()
+    };
+    picture.rungs_of_group(&piece.group).map(one).collect()
+}
+
+fn sound(plan: &Plan, track: &AudioTrack, source: &Path, folder: &Path) -> Track {
+    run(command::audio(plan, track, source.to_str().unwrap()), folder);
+    let clock = plan.picture.as_ref().map_or(AUDIO_RATE, |picture: &plan::Picture| picture.timescale);
+    let ends = plan.boundaries();
+    let begins = std::iter::once(0.0).chain(ends.iter().take(ends.len().saturating_sub(1)).copied());
+    let of = CutAudio {
+        name: track.name.clone(),
+        priming: command::PRIMING,
+        packets: track.packets,
+        starts: begins.map(|seconds| (seconds * f64::from(clock)).round() as u64).collect(),
+        clock,
+    };
+    cut_audio(&folder.join(format!("{}.mp4", track.name)), &folder.join("made"), &of).unwrap()
+}
+
+fn run(argv: Vec<String>, folder: &Path) {
+    let ended = Command::new(&argv[0]).args(&argv[1..]).current_dir(folder).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+impl Made {
+    pub fn result(&self, task: &Value) -> Value {
+        let proof: wire::LeaseToken = serde_json::from_value(task["proof"].clone()).unwrap();
+        let execution = proof.shown_by(rules::WorkerId(uuid::Uuid::nil())).execution();
+        json!({ "execution": execution, "tracks": self.tracks })
+    }
+
+    pub fn files(&self) -> impl Iterator<Item = &Artifact> {
+        self.tracks.iter().flat_map(Track::files)
+    }
+
+    pub fn outputs(&self) -> Value {
+        self.files().map(|file| json!(file)).collect()
+    }
+
+    pub fn bytes(&self, file: &Artifact) -> Vec<u8> {
+        std::fs::read(self.folder.path().join("made").join(&file.path)).unwrap()
+    }
+
+    pub fn upload(&self, hand: &Hand<'_>, task: &Value) {
+        for file in self.files() {
+            good(hand.put(task, &file.path, &self.bytes(file)).send().unwrap());
+        }
+    }
+
+    pub fn complete_with(&self, hand: &Hand<'_>, task: &Value, result: Value) -> Response {
+        let body =
+            json!({ "proof": task["proof"], "result": result, "outputs": self.outputs(), "usage": usage() });
+        hand.say("complete", body)
+    }
+
+    /// Uploads everything and completes with the result that belongs to it.
+    pub fn hand_in(&self, hand: &Hand<'_>, task: &Value) -> Response {
+        self.upload(hand, task);
+        self.complete_with(hand, task, self.result(task))
+    }
+}

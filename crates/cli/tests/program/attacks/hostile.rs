@@ -1,0 +1,672 @@
+//! A hostile worker claims every task it can and answers with every lie it knows. One round is one claim and one answer.
+//!
+//! Meanwhile the server's own worker and an honest remote worker finish every job. Afterwards every published stream passes
+//! the gate, no file outside the hostile worker's own folders has changed, no job has failed, and the doctor is content.
+//! `make hostile ROUNDS=10000 SEED=7` runs longer.
+
+use super::forged;
+use crate::support::house::{Hand, House, SECRET, usage};
+use crate::support::{Engine, until};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+const ROUNDS: usize = 300;
+const SEED: u64 = 20_261_118;
+
+/// Tasks of one job of the plain kind.
+const TASKS: usize = 40;
+/// One video for so many rounds, and no more than so many.
+const ROUNDS_PER_VIDEO: usize = 40;
+const MOST_VIDEOS: usize = 100;
+
+/// Old tasks that are remembered for replays.
+const MEMORY: usize = 50;
+
+#[test]
+fn a_hostile_worker_changes_nothing_and_fails_no_job() {
+    let (rounds, seed) =
+        (setting("VODMILL_HOSTILE_ROUNDS", ROUNDS as u64) as usize, setting("VODMILL_HOSTILE_SEED", SEED));
+    let house = house();
+    let mut attack = Attack::new(&house, seed);
+
+    let mut claimed = 0;
+    while claimed < rounds {
+        attack.feed(claimed);
+        let Some(task) = attack.claim() else { continue };
+        claimed += 1;
+        attack.answer(&task);
+        attack.remember(task);
+        if claimed.is_multiple_of(25) {
+            attack.look();
+        }
+    }
+
+    let (told, media) = (&attack.told, attack.media_rounds);
+    eprintln!("hostile worker, seed {seed}: {claimed} rounds, {media} on videos, lies {told:?}");
+    assert!(attack.media_rounds > 0, "the hostile worker was given tasks of videos");
+    attack.has_changed_nothing();
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().filter(|text| !text.is_empty()).map_or(default, |text| text.parse().unwrap())
+}
+
+/// A server that does videos itself. It is never to suspend the worker, which is to have its rounds.
+fn house() -> House {
+    House::with(
+        Engine::Sqlite,
+        &[
+            ("VODMILL_SERVER_SLOTS", "2"),
+            ("VODMILL_WORKER_SUSPEND_AFTER", "0"),
+            // However busy the machine is, the honest workers count as there.
+            ("VODMILL_WORKER_HEARTBEAT_INTERVAL", "20"),
+            ("VODMILL_AUTH_FAILURES_PER_MINUTE", "1000000"),
+        ],
+    )
+}
+
+/// A small generator, so that a seed repeats the choice of lies.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % sides as u64) as usize
+    }
+
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.roll(of.len())]
+    }
+}
+
+struct Attack<'a> {
+    house: &'a House,
+    dice: Dice,
+    /// Takes tasks of videos.
+    media: Hand<'a>,
+    /// Takes tasks of plain jobs.
+    plain: Hand<'a>,
+    _honest: crate::support::house::Remote,
+    clips: [PathBuf; 2],
+    /// Shows something else than the clips.
+    film: PathBuf,
+    /// Jobs that were handed pictures of it.
+    forged: HashSet<i64>,
+    videos: Vec<i64>,
+    jobs: Vec<i64>,
+    remembered: Vec<Value>,
+    /// The executions that it was given.
+    own: HashSet<String>,
+    /// Files that were there, with their hashes.
+    seen: BTreeMap<PathBuf, String>,
+    /// How often each lie was told.
+    told: BTreeMap<&'static str, usize>,
+    media_rounds: usize,
+}
+
+/// What the hostile worker answers.
+type Lie = (&'static str, fn(&mut Attack<'_>, &Value));
+
+const LIES: &[Lie] = &[
+    ("names that lead elsewhere", |attack, task| attack.traversing_names(task)),
+    ("a hash of another file", |attack, task| attack.wrong_hash(task)),
+    ("a size of another file", |attack, task| attack.wrong_size(task)),
+    ("files that were never sent", |attack, task| attack.missing_files(task)),
+    ("files that are not declared", |attack, task| attack.undeclared_files(task)),
+    ("half an upload", |attack, task| attack.half_an_upload(task)),
+    ("no result", |attack, task| attack.no_result(task)),
+    ("another stage's result", |attack, task| attack.result_of_another_stage(task)),
+    ("another video's pictures", |attack, task| attack.pictures_of_another_video(task)),
+    ("another execution's result", |attack, task| attack.foreign_result(task)),
+    ("another execution's token", |attack, task| attack.foreign_token(task)),
+    ("guessed tokens and numbers", |attack, task| attack.guessed_proofs(task)),
+    ("replays", |attack, task| attack.replays(task)),
+    ("a false permanent failure", |attack, task| attack.false_permanent(task)),
+    ("a false transient failure", |attack, task| attack.false_transient(task)),
+    ("a storage that is away", |attack, task| attack.false_outage(task)),
+    ("work given back", |attack, task| attack.gives_back(task)),
+    ("silence", |attack, task| attack.silence(task)),
+    ("false progress", |attack, task| attack.false_progress(task)),
+    ("races", |attack, task| attack.races(task)),
+    ("oversized bodies", |attack, task| attack.oversized(task)),
+    ("bad archives", |attack, task| attack.archives(task)),
+    ("malformed requests", |attack, task| attack.malformed(task)),
+];
+
+impl<'a> Attack<'a> {
+    fn new(house: &'a House, seed: u64) -> Self {
+        let kinds = [
+            "probe",
+            "encode",
+            "encode_optional",
+            "audio",
+            "subtitles",
+            "thumbnails",
+            "libx264",
+            "ingest",
+            "plan",
+            "package",
+            "measure",
+            "publish",
+            "command",
+            "gpu",
+            "pool:eu",
+        ];
+        let honest = house.remote_worker("honest", &[("VODMILL_WORKER_ALLOW_COMMANDS", "true")]);
+        std::fs::write(house.world.folder.path().join("victim"), "precious").unwrap();
+        Attack {
+            house,
+            dice: Dice(seed),
+            media: house.worker("hostile-media", &kinds),
+            plain: house.worker("hostile-plain", &["sleep", "noop"]),
+            _honest: honest,
+            film: film(house),
+            forged: HashSet::new(),
+            clips: [house.sample("one.mp4", 2), house.sample_of("two.mp4", "160x90", 3)],
+            videos: Vec::new(),
+            jobs: Vec::new(),
+            remembered: Vec::new(),
+            own: HashSet::new(),
+            seen: BTreeMap::new(),
+            told: BTreeMap::new(),
+            media_rounds: 0,
+        }
+    }
+
+    /// There is always something to claim.
+    fn feed(&mut self, claimed: usize) {
+        if self.videos.len() < (claimed / ROUNDS_PER_VIDEO + 1).min(MOST_VIDEOS) {
+            let clip = self.clips[self.videos.len() % 2].clone();
+            let video = self.house.upload(&clip, &format!("name=clip.mp4&slug=clip-{}", self.videos.len()));
+            self.videos.push(video["id"].as_i64().unwrap());
+            self.jobs.push(video["job"].as_i64().unwrap());
+        }
+        let is_dry = || {
+            self.house.get("/api/jobs?state=processing")["items"].as_array().unwrap().len()
+                + self.house.get("/api/jobs?state=pending")["items"].as_array().unwrap().len()
+                < 3
+        };
+        if claimed.is_multiple_of(10) && is_dry() {
+            let stage = json!({ "name": "only", "sleep_ms": 1, "segments": TASKS });
+            let job = self
+                .house
+                .post("/api/jobs", json!({ "name": "plain", "backoff_initial_ms": 1, "stage": [stage] }));
+            self.jobs.push(job["id"].as_i64().unwrap());
+        }
+    }
+
+    fn claim(&mut self) -> Option<Value> {
+        self.media.heartbeat(1);
+        self.plain.heartbeat(1);
+        let media = self.media.claim(1, 0).pop();
+        self.media_rounds += usize::from(media.is_some());
+        let task = media.or_else(|| self.plain.claim(1, 0).pop());
+        if task.is_none() {
+            // Both wait for leases and backoffs; a new job is offered at once.
+            let stage = json!({ "name": "only", "sleep_ms": 1, "segments": 4 });
+            let job = self
+                .house
+                .post("/api/jobs", json!({ "name": "plain", "backoff_initial_ms": 1, "stage": [stage] }));
+            self.jobs.push(job["id"].as_i64().unwrap());
+        }
+        task
+    }
+
+    fn answer(&mut self, task: &Value) {
+        let (name, lie) = *self.dice.pick(LIES);
+        *self.told.entry(name).or_default() += 1;
+        lie(self, task);
+    }
+
+    fn remember(&mut self, task: Value) {
+        let proof = &task["proof"];
+        let folder = format!("{}.{}", proof["task"].as_str().unwrap(), proof["fence"]);
+        self.own.insert(folder);
+        if self.remembered.len() == MEMORY {
+            self.remembered.remove(0);
+        }
+        self.remembered.push(task);
+    }
+
+    /// The hand that holds this task.
+    fn hand(&self, task: &Value) -> &Hand<'a> {
+        if task["proof"]["worker"] == self.plain.id.as_str() || task["kind"] == "sleep" {
+            &self.plain
+        } else {
+            &self.media
+        }
+    }
+
+    fn complete(&self, task: &Value, result: Value, outputs: Value) {
+        self.say(
+            task,
+            "complete",
+            json!({ "proof": task["proof"], "result": result, "outputs": outputs, "usage": usage() }),
+        );
+    }
+
+    /// What the server answers is not asked, except that it answers and is not broken.
+    fn say(&self, task: &Value, operation: &str, body: Value) {
+        let answer = self.hand(task).say(operation, body);
+        assert_ne!(answer.status().as_u16(), 500, "{operation}: {}", answer.text().unwrap());
+    }
+
+    fn put(&self, task: &Value, path: &str, bytes: &[u8]) {
+        if let Ok(answer) = self.hand(task).put(task, path, bytes).send() {
+            assert_ne!(answer.status().as_u16(), 500, "{path}: {}", answer.text().unwrap());
+        }
+    }
+
+    fn result_naming(&self, task: &Value, path: &str, bytes: &[u8]) -> (Value, Value) {
+        let output = json!({ "path": path, "bytes": bytes.len(), "sha256": sha256(bytes) });
+        let track = json!({ "name": path, "files": [output], "init": output, "segments": [output] });
+        let result = json!({ "execution": self.execution(task), "tracks": [track], "files": [output] });
+        (result, json!([output]))
+    }
+
+    /// As the server names it, as far as a worker can know.
+    fn execution(&self, task: &Value) -> String {
+        let proof = &task["proof"];
+        let token = proof["token"].as_i64().unwrap_or_default();
+        format!("{}.{}-{token:016x}", proof["task"].as_str().unwrap(), proof["fence"])
+    }
+
+    fn traversing_names(&mut self, task: &Value) {
+        let victim = self.house.world.folder.path().join("victim");
+        let names = [
+            "../../victim",
+            "..",
+            "/etc/passwd",
+            victim.to_str().unwrap(),
+            "a/../../../victim",
+            "%2e%2e/victim",
+            "file:///etc/passwd",
+            "http://127.0.0.1/x",
+            ".partial/x",
+            "a\0b",
+            "-y",
+            "720p|x",
+            "init.mp4/../x",
+        ];
+        let name = *self.dice.pick(&names);
+        self.put(task, name, b"evil");
+        let (result, outputs) = self.result_naming(task, name, b"evil");
+        self.complete(task, result, outputs);
+    }
+
+    fn wrong_hash(&mut self, task: &Value) {
+        let wrong =
+            self.hand(task).put(task, "a/b.m4s", b"one").header("x-vodmill-sha256", sha256(b"two")).send();
+        assert!(wrong.is_ok_and(|answer| !answer.status().is_server_error()));
+        self.put(task, "a/b.m4s", b"one");
+        let (result, outputs) = self.result_naming(task, "a/b.m4s", b"two");
+        self.complete(task, result, outputs);
+    }
+
+    fn wrong_size(&mut self, task: &Value) {
+        self.put(task, "a/b.m4s", b"one");
+        let output = json!({ "path": "a/b.m4s", "bytes": u64::MAX, "sha256": sha256(b"one") });
+        self.complete(task, json!({ "execution": self.execution(task), "files": [output] }), json!([output]));
+    }
+
+    fn missing_files(&mut self, task: &Value) {
+        let (result, outputs) = self.result_naming(task, "never/sent.m4s", b"nothing");
+        self.complete(task, result, outputs);
+    }
+
+    fn undeclared_files(&mut self, task: &Value) {
+        self.put(task, "more.m4s", b"more");
+        let (result, outputs) = self.result_naming(task, "never/sent.m4s", b"nothing");
+        self.complete(task, result, outputs);
+    }
+
+    fn half_an_upload(&mut self, task: &Value) {
+        let range = *self.dice.pick(&[
+            "bytes 0-9/10",
+            "bytes 5-9/10",
+            "bytes 9-5/10",
+            "bytes 0-3/4",
+            "octets 1",
+            "bytes 0-18446744073709551615/18446744073709551615",
+        ]);
+        let half = self.hand(task).put(task, "half.m4s", b"half").header("content-range", range).send();
+        assert!(half.is_ok_and(|answer| answer.status().as_u16() != 500));
+        let (result, outputs) = self.result_naming(task, "half.m4s", b"half");
+        self.complete(task, result, outputs);
+    }
+
+    /// Of a plain task nothing else is expected; of a video's, tracks are.
+    fn no_result(&mut self, task: &Value) {
+        self.complete(task, Value::Null, json!([]));
+    }
+
+    fn result_of_another_stage(&mut self, task: &Value) {
+        let results = task["results"].as_object().and_then(|all| all.values().next());
+        let result = results.and_then(|of_stage| of_stage.get(0)).cloned().unwrap_or(json!({ "tracks": [] }));
+        self.complete(task, result, json!([]));
+    }
+
+    /// In every way as planned, except for what they show: the video is not published, and its job may say so.
+    fn pictures_of_another_video(&mut self, task: &Value) {
+        if task["kind"] != "encode" {
+            return self.result_of_another_stage(task);
+        }
+        if forged::make(task, &self.film).hand_in(self.hand(task), task).status().is_success() {
+            self.forged.insert(task["job"].as_i64().unwrap());
+        }
+    }
+
+    fn foreign_result(&mut self, task: &Value) {
+        let Some(other) = self.other() else { return self.missing_files(task) };
+        let (result, outputs) = self.result_naming(&other, "a.m4s", b"mine");
+        self.put(task, "a.m4s", b"mine");
+        self.complete(task, result, outputs);
+    }
+
+    fn foreign_token(&mut self, task: &Value) {
+        let thief = if self.hand(task).id == self.plain.id { &self.media } else { &self.plain };
+        for (operation, body) in endings(&task["proof"]) {
+            let answer = thief.say(operation, body);
+            assert_eq!(answer.status(), 409, "{operation}");
+        }
+        self.gives_back(task);
+    }
+
+    fn guessed_proofs(&mut self, task: &Value) {
+        let (number, token) = (self.dice.roll(1_000_000) as i64, task["proof"]["token"].as_i64().unwrap());
+        let changes = [
+            ("token", json!(number)),
+            ("token", json!(token ^ 1)),
+            ("fence", json!(0)),
+            ("fence", json!(i64::MAX)),
+            ("task", json!("1-0")),
+            ("task", json!("999999-7")),
+        ];
+        for (field, value) in changes {
+            let mut proof = task["proof"].clone();
+            proof[field] = value;
+            for (operation, body) in endings(&proof) {
+                assert!(
+                    self.hand(task).say(operation, body).status().is_client_error(),
+                    "{operation} {proof}"
+                );
+            }
+        }
+    }
+
+    fn replays(&mut self, task: &Value) {
+        for _ in 0..3 {
+            let Some(old) = self.other() else { return };
+            for (operation, body) in endings(&old["proof"]) {
+                self.say(&old, operation, body);
+            }
+            self.put(&old, "late.m4s", b"late");
+        }
+        self.gives_back(task);
+    }
+
+    fn fail(&self, task: &Value, kind: &str) {
+        let message = "\u{1b}]0;owned\u{7}\u{1b}[2J it cannot be done\r\n".repeat(3);
+        self.say(
+            task,
+            "fail",
+            json!({ "proof": task["proof"], "kind": kind, "message": message, "usage": usage() }),
+        );
+    }
+
+    fn false_permanent(&mut self, task: &Value) {
+        self.fail(task, "permanent");
+    }
+
+    fn false_transient(&mut self, task: &Value) {
+        self.fail(task, "transient");
+    }
+
+    fn false_outage(&mut self, task: &Value) {
+        for kind in ["lease_expired", "withdrawn", "unconfirmed", "storage_away"] {
+            self.fail(task, kind);
+        }
+    }
+
+    fn gives_back(&mut self, task: &Value) {
+        self.say(task, "release", json!({ "proof": task["proof"], "message": "tired" }));
+        self.say(task, "release", json!({ "proof": task["proof"], "message": "tired" }));
+    }
+
+    fn silence(&mut self, _: &Value) {}
+
+    fn false_progress(&mut self, task: &Value) {
+        for (progress, permille) in [(i64::MAX, 65_535), (i64::MIN, 0), (-1, 1001), (5, 999)] {
+            let report = json!({ "proof": task["proof"], "progress": progress, "step": "\u{1b}[31m".repeat(500), "permille": permille });
+            self.say(task, "progress", json!({ "reports": [report, report] }));
+        }
+        self.gives_back(task);
+    }
+
+    fn races(&mut self, task: &Value) {
+        let ends = endings(&task["proof"]);
+        std::thread::scope(|scope| {
+            for (operation, body) in
+                ends.iter().chain(&ends).filter(|(it, body)| *it != "complete" || !body["outputs"].is_null())
+            {
+                let hand = self.hand(task);
+                scope.spawn(move || {
+                    assert_ne!(hand.say(operation, body.clone()).status().as_u16(), 500, "{operation}");
+                });
+            }
+            scope.spawn(|| self.put(task, "race.m4s", b"race"));
+        });
+    }
+
+    fn oversized(&mut self, task: &Value) {
+        let huge = "x".repeat(5 << 20);
+        for operation in ["complete", "fail", "progress", "heartbeat", "claim"] {
+            let sent = self
+                .hand(task)
+                .request("POST", &format!("/api/worker/{operation}"))
+                .body(huge.clone())
+                .send();
+            assert!(
+                sent.is_err() || sent.is_ok_and(|answer| answer.status().is_client_error()),
+                "{operation}"
+            );
+        }
+        let range = "bytes 0-3/99999999999999";
+        let sent = self.hand(task).put(task, "huge.m4s", b"huge").header("content-range", range).send();
+        assert!(sent.is_err() || sent.is_ok_and(|answer| answer.status().is_client_error()));
+        self.gives_back(task);
+    }
+
+    fn archives(&mut self, task: &Value) {
+        let good = archive("a.m4s", tar::EntryType::Regular);
+        let bad = [
+            archive("../victim", tar::EntryType::Regular),
+            archive("/etc/passwd", tar::EntryType::Regular),
+            archive("link", tar::EntryType::Symlink),
+            archive("hard", tar::EntryType::Link),
+            archive("pipe", tar::EntryType::Fifo),
+            good[..good.len() / 2].to_vec(),
+            b"no archive".to_vec(),
+        ];
+        let header = self.hand(task).proof_header(task);
+        let body = self.dice.pick(&bad).clone();
+        let sent = self
+            .hand(task)
+            .request("POST", "/api/worker/outputs")
+            .header("x-vodmill-proof", header)
+            .body(body)
+            .send();
+        assert!(sent.is_ok_and(|answer| answer.status().is_client_error()));
+        self.missing_files(task);
+    }
+
+    fn malformed(&mut self, task: &Value) {
+        let bodies = [
+            "",
+            "{}",
+            "[]",
+            "null",
+            "{\"proof\":",
+            "{\"proof\":{}}",
+            "\u{0}",
+            "{\"proof\":{\"task\":\"../1\",\"fence\":1,\"token\":1}}",
+        ];
+        for operation in ["complete", "fail", "release", "progress", "direct"] {
+            let body = *self.dice.pick(&bodies);
+            let request = self.hand(task).request("POST", &format!("/api/worker/{operation}"));
+            let answer = request.header("content-type", "application/json").body(body).send().unwrap();
+            assert!(answer.status().is_client_error(), "{operation} {body}: {}", answer.status());
+        }
+        self.gives_back(task);
+    }
+
+    fn other(&mut self) -> Option<Value> {
+        if self.remembered.is_empty() {
+            None
+        } else {
+            Some(self.dice.pick(&self.remembered).clone())
+        }
+    }
+
+    /// Notes the files that are there, and that those noted before are as they were.
+    fn look(&mut self) {
+        let now = self.files();
+        for (path, hash) in &now {
+            let before = self.seen.entry(path.clone()).or_insert_with(|| hash.clone());
+            assert_eq!(before, hash, "{} has changed", path.display());
+        }
+        for path in self.seen.keys().filter(|path| !is_for_a_while(path)) {
+            assert!(now.contains_key(path), "{} is gone", path.display());
+        }
+    }
+
+    /// Hashes of all files that others made and that are complete: sources, streams, outputs of other executions, and files
+    /// that are none of the server's.
+    fn files(&self) -> BTreeMap<PathBuf, String> {
+        let data = self.house.data();
+        let mut found = BTreeMap::new();
+        for folder in ["sources", "videos", "parts"] {
+            hashes(&data.join(folder), &mut found);
+        }
+        hashes(&self.house.world.folder.path().join("victim"), &mut found);
+        found.retain(|path, _| !self.is_own(path));
+        found
+    }
+
+    /// Whether it lies in the folder of an execution that the hostile worker was given.
+    fn is_own(&self, path: &Path) -> bool {
+        let names = path.iter().filter_map(|part| part.to_str());
+        let mut names = names.map(|name| name.rsplit_once('-').map_or(name, |(execution, _)| execution));
+        names.any(|name| self.own.contains(name))
+    }
+
+    fn has_changed_nothing(mut self) {
+        for job in self.jobs.clone() {
+            until(&format!("job {job} ends"), || {
+                let job_detail = self.house.get(&format!("/api/jobs/{job}"));
+                let state = job_detail["state"].clone();
+                if self.forged.contains(&job) && state == "failed" {
+                    let why = job_detail.to_string();
+                    assert!(why.contains("another picture than the source"), "{why}");
+                    return true;
+                }
+                assert!(state != "failed", "{}", self.house.get(&format!("/api/jobs/{job}")));
+                state == "completed"
+            });
+        }
+        self.look();
+        for video in self.videos.clone() {
+            if self.house.get(&format!("/api/videos/{video}"))["state"] == "failed" {
+                continue; // Its job was looked at above.
+            }
+            let slug = self.house.video_is(video, "ready")["slug"].as_str().unwrap().to_owned();
+            let master = self.house.anyone("GET", &format!("/videos/{slug}/master.m3u8")).send().unwrap();
+            assert_eq!(master.status(), 200);
+            let generation = std::fs::read_dir(self.house.data().join(format!("videos/{video}"))).unwrap();
+            for folder in generation.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+                self.house.world.vodmill(&["check", folder.to_str().unwrap()]).succeeds();
+            }
+        }
+        assert_eq!(
+            std::fs::read_to_string(self.house.world.folder.path().join("victim")).unwrap(),
+            "precious"
+        );
+        let workers = self.house.get("/api/workers").to_string();
+        assert!(!workers.contains(SECRET));
+        self.house.is_healthy();
+    }
+}
+
+/// What is removed once nobody needs it.
+fn is_for_a_while(path: &Path) -> bool {
+    path.iter().any(|part| part == "parts")
+        || path.iter().any(|part| part.to_string_lossy().ends_with(".partial"))
+}
+
+/// Reports that end an execution, with this proof.
+fn endings(proof: &Value) -> [(&'static str, Value); 4] {
+    let output = json!({ "path": "x.m4s", "bytes": 1, "sha256": sha256(b"x") });
+    [
+        (
+            "complete",
+            json!({ "proof": proof, "result": { "execution": "1-0.1" }, "outputs": [output], "usage": usage() }),
+        ),
+        ("release", json!({ "proof": proof, "message": "no" })),
+        ("fail", json!({ "proof": proof, "kind": "permanent", "message": "no", "usage": usage() })),
+        ("fail", json!({ "proof": proof, "kind": "transient", "message": "no", "usage": usage() })),
+    ]
+}
+
+/// Moving pictures unlike those of the clips.
+fn film(house: &House) -> PathBuf {
+    let path = house.world.folder.path().join("film.mp4");
+    let made = std::process::Command::new("ffmpeg")
+        .args(["-v", "error", "-f", "lavfi", "-i", "mandelbrot=size=320x180:rate=30", "-t", "6"])
+        .args(["-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p"])
+        .arg(&path)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    path
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+fn hashes(path: &Path, into: &mut BTreeMap<PathBuf, String>) {
+    // It may be removed meanwhile.
+    let Ok(found) = path.symlink_metadata() else { return };
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+            hashes(&entry.path(), into);
+        }
+    } else if let Ok(bytes) = std::fs::read(path) {
+        into.insert(path.to_owned(), sha256(&bytes));
+    }
+}
+
+fn archive(name: &str, kind: tar::EntryType) -> Vec<u8> {
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    let content: &[u8] = if kind == tar::EntryType::Regular { b"evil" } else { b"" };
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(content.len() as u64);
+    header.set_mode(0o644);
+    if !content.is_empty() {
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    } else {
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_link_name("/etc/passwd").unwrap();
+    }
+    header.set_cksum();
+    builder.append(&header, content).unwrap();
+    builder.into_inner().unwrap().finish().unwrap()
+}

@@ -1,0 +1,218 @@
+//! A connection's bytes, with deadlines: for the head of a request, for idling, and for a client that reads nothing.
+//!
+//! The deadline for a head is fixed when its first byte arrives, so a client that sends one byte now and then gains nothing.
+//! While a request is answered there is no deadline for reading here: its body has one of its own.
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// For a whole head, and for idling before it.
+    pub head: Duration,
+    /// For idling, of a client that has authenticated, or a proxy.
+    pub idle: Duration,
+    /// For a client to take something of what it is sent.
+    pub write: Duration,
+}
+
+/// What a connection is at. Shared by its bytes and its requests.
+pub struct Progress {
+    deadlines: Deadlines,
+    phase: Mutex<Phase>,
+}
+
+enum Phase {
+    /// For the next head; some of it has come, or nothing.
+    Waiting { until: Instant, has_begun: bool },
+    /// A request is being answered.
+    Answering,
+}
+
+impl Progress {
+    pub fn new(deadlines: Deadlines) -> Arc<Self> {
+        let phase = Phase::Waiting { until: Instant::now() + deadlines.head, has_begun: false };
+        Arc::new(Progress { deadlines, phase: Mutex::new(phase) })
+    }
+
+    /// The head of a request has come.
+    pub fn answer(&self) {
+        *self.phase() = Phase::Answering;
+    }
+
+    fn wait(&self, may_idle: bool) {
+        let patience = if may_idle { self.deadlines.idle } else { self.deadlines.head };
+        *self.phase() = Phase::Waiting { until: Instant::now() + patience, has_begun: false };
+    }
+
+    fn read(&self) {
+        if let Phase::Waiting { until, has_begun } = &mut *self.phase()
+            && !*has_begun
+        {
+            *until = Instant::now() + self.deadlines.head;
+            *has_begun = true;
+        }
+    }
+
+    /// The rest of an answer is still on its way to the client.
+    fn written(&self) {
+        if let Phase::Waiting { until, has_begun: false } = &mut *self.phase() {
+            *until = (*until).max(Instant::now() + self.deadlines.head);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match *self.phase() {
+            Phase::Waiting { until, .. } => Some(until),
+            Phase::Answering => None,
+        }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream that fails when a deadline has passed.
+pub struct Guarded<S> {
+    stream: S,
+    progress: Arc<Progress>,
+    reading: Option<Pin<Box<Sleep>>>,
+    writing: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Guarded<S> {
+    pub fn new(stream: S, progress: Arc<Progress>) -> Self {
+        Guarded { stream, progress, reading: None, writing: None }
+    }
+
+    fn poll_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(deadline) = self.progress.deadline() else {
+            self.reading = None;
+            return Poll::Pending;
+        };
+        let sleep = self.reading.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx).map(|()| io::Error::new(io::ErrorKind::TimedOut, "no request came in time"))
+    }
+
+    /// What writing came to; fails when it has waited for too long.
+    fn guard_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.writing = None;
+            self.progress.written();
+            return written;
+        }
+        let patience = self.progress.deadlines.write;
+        let sleep = self.writing.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(sleep.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client takes nothing of what it is sent",
+        )))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Looked at first: bytes that keep coming must not put it off.
+        if let Poll::Ready(late) = self.poll_read_deadline(cx) {
+            return Poll::Ready(Err(late));
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.progress.read();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.guard_write(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.guard_write(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The body of an answer, and something that lives until it has been sent or given up.
+pub struct Kept<G> {
+    body: axum::body::Body,
+    _guard: G,
+}
+
+impl<G> Kept<G> {
+    pub fn new(body: axum::body::Body, guard: G) -> Self {
+        Kept { body, _guard: guard }
+    }
+}
+
+impl<G: Unpin> Body for Kept<G> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Notes when dropped that the request has been answered, and the next one is waited for.
+pub struct Answered {
+    pub progress: Arc<Progress>,
+    pub may_idle: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.progress.wait((self.may_idle)());
+    }
+}

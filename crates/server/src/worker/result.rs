@@ -1,0 +1,105 @@
+//! Whether a worker's result is what its task was to make.
+//!
+//! Later stages build paths, playlists and arguments from results, so a result is compared with the plan before anything
+//! is committed. What is stored is what was understood: unknown fields are dropped.
+
+use crate::app::App;
+use crate::problem::{Error, Result};
+use media::plan::{AudioTrack, Piece, Plan};
+use pipeline::result::{Uploaded, check_files};
+use pipeline::{BadResult, StageKind, TrackResult};
+use rules::ExecutionId;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::HashMap;
+use store::results::Work;
+use wire::http::{CompleteRequest, Output};
+
+/// The result to commit.
+pub async fn checked(app: &App, execution: ExecutionId, said: &CompleteRequest) -> Result<Option<Value>> {
+    let work = app.store.work_of(execution.task).await?;
+    let is_planned = work.results.contains_key(StageKind::Plan.as_str());
+    match work.kind.parse::<StageKind>() {
+        Ok(kind) if kind.is_server_only() => {
+            Err(bad(format!("only a server runs the stage `{kind}`; a worker cannot complete it")))
+        }
+        Ok(_) if is_planned => tracks(&work, execution, said).map(Some),
+        // A job of another shape, whose results mean something to the person who submitted it only.
+        Ok(_) | Err(_) => {
+            own_files(execution, said)?;
+            Ok(said.result.clone())
+        }
+    }
+}
+
+fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result<Value> {
+    let plan: Plan = parse(plan_of(work), "the plan")?;
+    let made: TrackResult = parse(said.result.as_ref(), "the result")?;
+    let expected = match (work.kind.parse(), &plan.picture) {
+        (Ok(StageKind::Audio), _) => {
+            vec![plan.expected_sound(&parse::<AudioTrack>(work.input.as_ref(), "the input")?)]
+        }
+        (_, Some(picture)) => picture.expected(&parse::<Piece>(work.input.as_ref(), "the input")?),
+        (_, None) => Vec::new(),
+    };
+    made.check(&execution.to_string(), &expected).map_err(wrong)?;
+    let uploaded = said.outputs.iter().map(|it| (it.path.as_str(), (it.bytes, it.sha256.as_str())));
+    let uploaded: Uploaded<'_> = uploaded.collect();
+    if uploaded.len() != said.outputs.len() {
+        return Err(bad("a file is in the manifest twice".into()));
+    }
+    check_files(made.files(), &uploaded).map_err(wrong)?;
+    serde_json::to_value(made).map_err(|error| Error::Internal(error.to_string()))
+}
+
+fn plan_of(work: &Work) -> Option<&Value> {
+    work.results.get(StageKind::Plan.as_str())?.first()
+}
+
+fn parse<T: DeserializeOwned>(value: Option<&Value>, what: &str) -> Result<T> {
+    T::deserialize(value.unwrap_or(&Value::Null))
+        .map_err(|error| bad(format!("{what} cannot be read: {error}")))
+}
+
+fn wrong(why: BadResult) -> Error {
+    bad(why.to_string())
+}
+
+fn bad(why: String) -> Error {
+    Error::unprocessable("bad_result", why)
+}
+
+/// Files and executions that a result of any shape names are its own.
+fn own_files(execution: ExecutionId, said: &CompleteRequest) -> Result<()> {
+    let outputs: HashMap<&str, &Output> =
+        said.outputs.iter().map(|output| (output.path.as_str(), output)).collect();
+    let Some(result) = &said.result else { return Ok(()) };
+    walk(result, &mut |object| {
+        if let Some(Value::String(named)) = object.get("execution")
+            && *named != execution.to_string()
+        {
+            return Err(bad(format!("the result of {execution} names execution {named}")));
+        }
+        let (Some(Value::String(path)), Some(Value::String(sha256))) =
+            (object.get("path"), object.get("sha256"))
+        else {
+            return Ok(());
+        };
+        match outputs.get(path.as_str()) {
+            Some(output) if output.sha256.eq_ignore_ascii_case(sha256) => Ok(()),
+            Some(_) => Err(bad(format!("{path}: the result and the manifest do not agree"))),
+            None => Err(bad(format!("the result names {path}, which was not uploaded"))),
+        }
+    })
+}
+
+fn walk(value: &Value, look: &mut impl FnMut(&serde_json::Map<String, Value>) -> Result<()>) -> Result<()> {
+    match value {
+        Value::Array(values) => values.iter().try_for_each(|value| walk(value, look)),
+        Value::Object(object) => {
+            look(object)?;
+            object.values().try_for_each(|value| walk(value, look))
+        }
+        _ => Ok(()),
+    }
+}
