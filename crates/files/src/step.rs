@@ -18,6 +18,7 @@ failpoint::steps![
     ClearParts,
     TakeOutput,
     SendOutput,
+    PlaceArchive,
     SendArchive,
     KeepOutputs,
     Discard,

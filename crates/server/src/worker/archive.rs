@@ -85,12 +85,13 @@ pub(crate) async fn unpack(
     Ok((StatusCode::CREATED, Json(outputs)))
 }
 
+/// Killed in the middle, the same archive sent again replaces what is there.
 fn place_all(outputs: &[Output], from: &Path, to: &Path) -> Result<()> {
     let disk = |error: std::io::Error| Error::disk("unpacking the archive", &error);
     for output in outputs {
         let place = to.join(&output.path);
         std::fs::create_dir_all(place.parent().unwrap_or(to)).map_err(disk)?;
-        std::fs::rename(from.join(&output.path), place).map_err(disk)?;
+        Step::PlaceArchive.around(|| std::fs::rename(from.join(&output.path), place)).map_err(disk)?;
     }
     Ok(())
 }
