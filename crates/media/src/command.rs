@@ -74,13 +74,13 @@ pub fn encode(plan: &Plan, picture: &Picture, video: &Video, piece: &Piece, sour
 /// Packets that AAC's encoder puts before the first that is heard.
 pub const PRIMING: u64 = 1;
 
-/// Encodes one track of sound, whole, exactly as long as the picture: `NAME.mp4`.
-pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
+/// Decodes one track of sound of the source, exactly as long as the picture; `then` are filters that follow.
+pub(crate) fn decode_audio(plan: &Plan, track: &AudioTrack, source: &str, then: &str) -> Vec<String> {
     let layout = if track.channels > 2 { "5.1" } else { "stereo" };
     let samples = track.packets * u64::from(AAC_FRAME);
     let filter = format!(
         "asetpts=PTS-({zero:.6})/TB,aresample={AUDIO_RATE}:async=1:first_pts=0,\
-         aformat=sample_fmts=fltp:channel_layouts={layout},apad,atrim=end_sample={samples}",
+         aformat=sample_fmts=fltp:channel_layouts={layout},apad,atrim=end_sample={samples}{then}",
         zero = zero(&plan.source),
     );
     let mut args = ffmpeg();
@@ -88,6 +88,12 @@ pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
     args.extend(words(["-vn", "-sn", "-dn"]));
     args.extend(input::arguments(source));
     args.extend(words(["-map", &format!("0:{}", track.stream), "-af", &filter]));
+    args
+}
+
+/// Encodes one track of sound, whole, exactly as long as the picture: `NAME.mp4`.
+pub fn audio(plan: &Plan, track: &AudioTrack, source: &str) -> Vec<String> {
+    let mut args = decode_audio(plan, track, source, "");
     args.extend(words(["-c:a", "aac", "-b:a", &format!("{}k", track.kbps), "-threads", "1"]));
     args.extend(words([
         "-frag_duration",

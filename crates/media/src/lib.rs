@@ -12,7 +12,7 @@
 //! | [`mp4`] | ffmpeg's files cut into the segments that are published; [`manifest`] is what is then known of them |
 //! | [`playlist`], [`master`], [`dash`] | what players are told of them: HLS for a track, HLS for all of them, and DASH |
 //! | [`check`] | whether a stream, ours or another's, is what it says |
-//! | [`sample`] | frames of a rendition beside those of the source |
+//! | [`sample`], [`sound`] | frames and sound of a rendition compared with those of the source |
 //! | [`vtt`] | subtitles along the segments, and the index of thumbnails |
 
 pub mod check;
@@ -33,6 +33,7 @@ pub mod probe;
 pub mod progress;
 pub mod sample;
 pub mod settings;
+pub mod sound;
 pub mod source;
 pub mod timeline;
 pub mod vtt;

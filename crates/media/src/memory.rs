@@ -4,6 +4,7 @@
 //! frames of their picture, for looking ahead, and a decoder with the filters behind it some 30.
 
 use crate::encoder::Codec;
+use crate::manifest::{Shape, Track};
 use crate::plan::{Picture, Piece, Plan};
 use crate::source::Video;
 
@@ -47,6 +48,16 @@ pub fn checking(plan: &Plan) -> u64 {
     let rungs = plan.picture.iter().flat_map(|picture| &picture.rungs);
     let decoders = rungs.map(|rung| 2 * KEPT_BY_DECODER * frame(rung.width, rung.height, 1));
     PROGRAM.saturating_add(decoders.sum())
+}
+
+/// For decoding frames of these tracks at so many places at once, in bytes.
+pub fn decoding_tracks(tracks: &[&Track], places: usize) -> u64 {
+    let one = |track: &&Track| match track.shape {
+        Shape::Video { width, height, .. } => KEPT_BY_DECODER * frame(width, height, 1),
+        Shape::Audio { .. } => 0,
+    };
+    let all: u64 = tracks.iter().map(one).sum();
+    PROGRAM.saturating_add(all.saturating_mul(places as u64))
 }
 
 /// With half the colour in each direction, as what is encoded; the source may have more, which the factor above allows.

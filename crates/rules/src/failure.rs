@@ -9,6 +9,9 @@ pub enum Kind {
     Permanent,
     /// A remote worker calls it permanent, and nobody has confirmed that: another worker tries it. Uses up no attempt.
     Unconfirmed,
+    /// The server compared the result of a remote worker with the source, and it is something else: another worker tries it.
+    /// Uses up no attempt, up to [`MOST_REJECTED`] times.
+    Rejected,
     /// The worker gave the work back because it is shutting down; uses up no attempt.
     Drained,
     /// Where files are kept did not answer or had no room; uses up no attempt, up to [`MOST_SPARED`] times.
@@ -24,10 +27,15 @@ pub enum Kind {
 /// With the usual backoff, about eight hours.
 pub const MOST_SPARED: u32 = 100;
 
+/// Uncounted executions of a task after which a rejected result uses up an attempt: if the comparison were wrong, the job
+/// has to end.
+pub const MOST_REJECTED: u32 = 5;
+
 crate::words::words!("failure kind", Kind {
     Transient => "transient",
     Permanent => "permanent",
     Unconfirmed => "unconfirmed",
+    Rejected => "rejected",
     Drained => "drained",
     StorageAway => "storage_away",
     LeaseExpired => "lease_expired",
@@ -46,7 +54,7 @@ impl Kind {
     pub const fn counts(self) -> bool {
         match self {
             Kind::Transient | Kind::Permanent | Kind::LeaseExpired | Kind::WorkerLost => true,
-            Kind::Unconfirmed | Kind::Drained | Kind::StorageAway | Kind::Withdrawn => false,
+            Kind::Unconfirmed | Kind::Rejected | Kind::Drained | Kind::StorageAway | Kind::Withdrawn => false,
         }
     }
 
@@ -57,6 +65,7 @@ impl Kind {
             Kind::Transient
             | Kind::Permanent
             | Kind::Unconfirmed
+            | Kind::Rejected
             | Kind::Drained
             | Kind::StorageAway
             | Kind::Withdrawn => false,
@@ -68,6 +77,7 @@ impl Kind {
     pub const fn after(self, spared: u32, witness: Witness) -> Kind {
         match (self, witness) {
             (Kind::StorageAway, _) if spared >= MOST_SPARED => Kind::Transient,
+            (Kind::Rejected, _) if spared >= MOST_REJECTED => Kind::Transient,
             (Kind::Permanent, Witness::Remote { is_second: false }) => Kind::Unconfirmed,
             (kind, _) => kind,
         }
@@ -95,6 +105,8 @@ mod tests {
         assert_eq!(after(Witness::Server), Kind::Permanent);
         assert_eq!(after(Witness::Remote { is_second: false }), Kind::Unconfirmed);
         assert_eq!(after(Witness::Remote { is_second: true }), Kind::Permanent);
+        assert_eq!(Kind::Rejected.after(MOST_REJECTED - 1, Witness::Server), Kind::Rejected);
+        assert_eq!(Kind::Rejected.after(MOST_REJECTED, Witness::Server), Kind::Transient);
         assert_eq!(Kind::Transient.after(0, Witness::Remote { is_second: false }), Kind::Transient);
     }
 

@@ -433,7 +433,10 @@ fn claim(task: &Task, worker: WorkerId, token: Token, terms: Terms, now: Millis)
 fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Millis, now: Millis) -> Task {
     let next = match kind {
         failure::Kind::Permanent => Next::Unjudged,
-        failure::Kind::Unconfirmed | failure::Kind::Drained | failure::Kind::Withdrawn => Next::RetryAt(now),
+        failure::Kind::Unconfirmed
+        | failure::Kind::Rejected
+        | failure::Kind::Drained
+        | failure::Kind::Withdrawn => Next::RetryAt(now),
         failure::Kind::StorageAway => Next::RetryAt(now + delay(spared.saturating_add(1))),
         failure::Kind::Transient | failure::Kind::LeaseExpired | failure::Kind::WorkerLost
             if task.attempts < task.max_attempts =>

@@ -173,6 +173,8 @@ pub struct App {
     pub(crate) lookups: Arc<Semaphore>,
     pub(crate) options: Arc<Options>,
     pub(crate) reserve: Reserve,
+    /// What remote workers made, compared with the source.
+    pub(crate) comparisons: worker::content::Comparisons,
     /// Words of remote workers are gathered into few transactions.
     pub(crate) desk: Arc<StoreDesk>,
     pub(crate) events: Hub,
@@ -189,6 +191,7 @@ impl App {
         App {
             metrics: Metrics::of_server(store.clone(), data.root().into(), options.metrics_token.clone()),
             ingest: Ingest::new(store.clone(), data.clone(), options.clone()),
+            comparisons: worker::content::Comparisons::default(),
             desk: Arc::new(store.desk()),
             events: Hub::new(options.sse_listeners),
             guesses: Arc::new(Guesses::new(options.guesses_per_minute)),
@@ -208,6 +211,11 @@ impl App {
 
     pub fn with_redis(self, redis: Option<Redis>) -> Self {
         App { redis, ..self }
+    }
+
+    /// Compares what remote workers made with the source, before it is committed.
+    pub fn with_result_check(self, check: ::worker::transcode::ResultCheck) -> Self {
+        App { comparisons: worker::content::Comparisons::with(check), ..self }
     }
 
     /// What is to stay free on which disks.

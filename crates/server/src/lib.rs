@@ -62,3 +62,4 @@ pub use page::Page;
 pub use problem::Error;
 pub use reserve::Reserve;
 pub use secret::AdminSecret;
+pub use worker::content::refuse_outputs;

@@ -2,6 +2,7 @@
 
 pub mod archive;
 mod bounds;
+pub(crate) mod content;
 mod desk;
 mod direct;
 pub mod outputs;

@@ -4,7 +4,7 @@ use crate::Store;
 use crate::error::Result;
 use rules::execution::Status;
 use rules::task::Refusal;
-use rules::{ExecutionName, VideoId};
+use rules::{ExecutionName, VideoId, WorkerId};
 use wire::Proof;
 
 const FIND: &str = "
@@ -75,6 +75,15 @@ impl Store {
             Status::Committed | Status::Done => Ownership::Committed,
             Status::Aborted => Ownership::Lost,
         })
+    }
+
+    /// The worker that holds or held an execution.
+    pub(crate) async fn holder_of(&self, execution: ExecutionName) -> Result<Option<WorkerId>> {
+        let mut tx = self.db.look().await?;
+        let row: Option<(i64, String, String)> =
+            tx.query(FIND).bind(execution.task).bind(execution.fence.0).optional().await?;
+        let found = row.filter(|(token, ..)| execution.token.is_none_or(|it| it.0 == *token));
+        Ok(found.and_then(|(_, holder, _)| holder.parse().ok()))
     }
 
     /// Whether this proof's token is right and the execution is another worker's.

@@ -30,16 +30,18 @@ ORDER BY t.id";
 const POSITION: &str = "SELECT position FROM stage WHERE job_id = $1 AND name = $2";
 
 const WORK: &str = "
-SELECT s.job_id, s.name, s.kind, s.reads, i.input FROM task t
+SELECT s.job_id, s.name, s.kind, s.payload, s.reads, i.input FROM task t
 JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
 LEFT JOIN task_input i ON i.task_id = t.id
 WHERE t.id = $1";
 
-/// What a task was given, apart from its payload.
+/// What a task was given.
 #[derive(Debug, Clone, Default)]
 pub struct Work {
     pub stage: String,
     pub kind: String,
+    /// As the job's spec gives it, with paths of the server.
+    pub payload: Value,
     /// What the plan says of it.
     pub input: Option<Value>,
     /// What the stages that it reads have committed.
@@ -49,17 +51,18 @@ pub struct Work {
 impl Store {
     /// What a task was given, to compare its result with.
     pub async fn work_of(&self, task: TaskId) -> Result<Work> {
-        type Row = (i64, String, String, String, Option<String>);
+        type Row = (i64, String, String, String, String, Option<String>);
         let mut tx = self.db.look().await?;
         let row: Option<Row> = tx.query(WORK).bind(task).optional().await?;
-        let (job, stage, kind, reads, input) = row.ok_or(Error::NotFound("task"))?;
+        let (job, stage, kind, payload, reads, input) = row.ok_or(Error::NotFound("task"))?;
         let mut results = Results::new();
         for position in serde_json::from_str::<Vec<i64>>(&reads)? {
             let (name, values) = read(&mut tx, JobId(job), position).await?;
             results.insert(name, values);
         }
         let input = input.map(|input| serde_json::from_str(&input)).transpose()?;
-        Ok(Work { stage, kind, input, results })
+        let payload = serde_json::from_str(&payload)?;
+        Ok(Work { stage, kind, payload, input, results })
     }
 
     /// What the tasks of a stage have committed, in order of segment; null where there is nothing yet.

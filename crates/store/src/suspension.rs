@@ -11,7 +11,7 @@ use crate::wake::Topic;
 use crate::worker::{self, Changed};
 use rules::task::Death;
 use rules::worker::{Command, Status};
-use rules::{Millis, WorkerId};
+use rules::{ExecutionName, Millis, WorkerId};
 use serde_json::json;
 
 /// How long the reason of a suspension may be.
@@ -22,6 +22,8 @@ const MAX_REASON: usize = 500;
 pub enum Rejection {
     /// The result cannot be what this work results in.
     BadResult,
+    /// What it committed is not what its task was to make.
+    BadOutput,
     /// A file is not what it was declared to be.
     BadFile,
     /// The report spoke of another worker's execution.
@@ -34,6 +36,7 @@ impl Rejection {
     pub const fn as_str(self) -> &'static str {
         match self {
             Rejection::BadResult => "a bad result",
+            Rejection::BadOutput => "output that the gate refused",
             Rejection::BadFile => "a file that is not what was declared",
             Rejection::ForeignExecution => "a report on another worker's execution",
             Rejection::RefutedFailure => "a permanent failure that another worker did not have",
@@ -59,6 +62,14 @@ impl Store {
             self.wake.up(Topic::Deliver);
         }
         Ok(suspended)
+    }
+
+    /// Counts output that was committed and then refused against the worker that made it.
+    pub async fn reject_output(&self, execution: ExecutionName, detail: &str) -> Result<bool> {
+        match self.holder_of(execution).await? {
+            Some(worker) => self.reject_report(worker, Rejection::BadOutput, detail).await,
+            None => Ok(false),
+        }
     }
 
     async fn reject_once(

@@ -130,17 +130,6 @@ impl Depot {
         }
     }
 
-    /// Removes what an execution made, so that nobody uses it.
-    pub(crate) async fn discard(&self, execution: &FilePath) -> std::io::Result<()> {
-        match self {
-            Depot::Disk(files) => files::remove(&files.folder(execution)),
-            Depot::Bucket(bucket) => {
-                bucket.remove_all(&format!("parts/{execution}")).await.map_err(std::io::Error::other)
-            }
-            Depot::Server(_) => Ok(()),
-        }
-    }
-
     /// Whether a stream can be put together here: that takes reaching what others made.
     pub(crate) fn can_gather(&self) -> bool {
         !matches!(self, Depot::Server(_))

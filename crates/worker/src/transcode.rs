@@ -17,6 +17,7 @@
 
 mod audio;
 mod carry;
+mod check;
 mod compare;
 mod encode;
 mod gate;
@@ -34,6 +35,7 @@ mod thumbnails;
 mod tools;
 
 pub use carry::FILE as PRESENTATION;
+pub use check::{CheckError, ResultCheck};
 pub use ingest::Fetch;
 pub use measure::Likeness;
 pub use package::Packaged;
@@ -41,8 +43,8 @@ pub use probe::look;
 pub use publish::Published;
 pub use source::Seen;
 pub use spec::{Order, spec};
-pub use tools::Tools;
 pub(crate) use tools::disk;
+pub use tools::{BadOutput, Tools};
 
 use crate::handler::{BoxFuture, Failed, Handler, Handlers, Outcome};
 use crate::{Context, handler};

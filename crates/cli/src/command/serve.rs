@@ -14,7 +14,7 @@ use std::time::Duration;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 use worker::process::Guard;
-use worker::transcode::Tools;
+use worker::transcode::{ResultCheck, Tools};
 use worker::{Admission, Handlers, Options, Shutdown};
 
 /// Run the server
@@ -68,8 +68,19 @@ impl Args {
             self.disk_reserve.saturating_mul(1 << 20),
             [("data folder", data.root()), ("work folder", &work)],
         );
+        let (bad_outputs, refused) = tokio::sync::mpsc::unbounded_channel();
+        let tools = Tools {
+            limits: self.encoding.limits(),
+            guard: guard.clone(),
+            bad_outputs: Some(bad_outputs),
+            ..tools(&data, settings)?
+        };
+        let at_once = processors().get().div_ceil(2) as usize;
+        let check = ResultCheck::open(tools.clone(), &work, at_once)
+            .with_context(|| format!("cannot use the work folder {}", work.display()))?;
         let app = App::new(store.clone(), data.clone(), admin, settings.server_options()?)
             .with_reserve(reserve)
+            .with_result_check(check)
             .with_redis(beside.redis.clone());
         let address = settings.listen.as_deref().unwrap_or("127.0.0.1:8080");
         let listener =
@@ -80,9 +91,9 @@ impl Args {
 
         let (ending, orchestrating) = orchestrate(settings, &store, &mut beside)?;
         let closing = CancellationToken::new();
+        let refusing = tokio::spawn(server::refuse_outputs(app.clone(), refused));
         let serving = tokio::spawn(server::run(app, listener, closing.clone()));
         let mut options = self.options(&work, &store, &guard).await?;
-        let tools = Tools { limits: self.encoding.limits(), guard, ..tools(&data, settings)? };
         options.admission.memory = Some(tools.memory.clone());
         let handlers = Handlers::default().with_transcoding(&tools);
         let worked = worker::run(store.desk(), handlers, options, shutdown.clone()).await;
@@ -92,6 +103,7 @@ impl Args {
         shutdown.draining().await;
         closing.cancel();
         serving.await?;
+        refusing.abort();
         ending.cancel();
         orchestrating.await?;
         beside.end().await;

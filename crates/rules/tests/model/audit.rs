@@ -132,6 +132,7 @@ fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
         event.failure,
         Some(
             failure::Kind::Unconfirmed
+                | failure::Kind::Rejected
                 | failure::Kind::Drained
                 | failure::Kind::StorageAway
                 | failure::Kind::Withdrawn

@@ -91,7 +91,7 @@ fn words(config: &Config, memory: &Process, step: Step) -> Vec<Word> {
                 words.extend([Word::Fail(failure::Kind::Transient), Word::Fail(failure::Kind::Permanent)]);
             }
             if config.faults.storage {
-                words.push(Word::Fail(failure::Kind::StorageAway));
+                words.extend([failure::Kind::StorageAway, failure::Kind::Rejected].map(Word::Fail));
             }
             if memory.row.status == Status::Draining {
                 words.push(Word::Fail(failure::Kind::Drained));

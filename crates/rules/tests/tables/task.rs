@@ -168,6 +168,9 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         Command::Fail { kind: failure::Kind::Unconfirmed, .. } => [
             "fail, unconfirmed" => fail(failure::Kind::Unconfirmed),
         ],
+        Command::Fail { kind: failure::Kind::Rejected, .. } => [
+            "fail, rejected" => fail(failure::Kind::Rejected),
+        ],
         Command::Fail { kind: failure::Kind::Drained, .. } => [
             "fail, drained" => fail(failure::Kind::Drained),
         ],

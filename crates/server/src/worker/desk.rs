@@ -1,6 +1,6 @@
 //! A worker's words about itself and its work.
 
-use super::{LONGEST_WAIT, bounds, rejections, result, verify};
+use super::{LONGEST_WAIT, bounds, content, rejections, result, verify};
 use crate::api::workers::{capabilities, let_in};
 use crate::app::App;
 use crate::auth::{Admin, Caller};
@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use rules::failure::Kind as FailureKind;
 use rules::task::Refusal;
-use rules::{ExecutionId, WorkerId, failure};
+use rules::{WorkerId, failure};
 use serde_json::Value;
 use std::time::Duration;
 use store::hold::Ownership;
@@ -235,7 +235,7 @@ async fn complete(
         rejections::of_proof(&app, proof).await;
     }
     let result = match ownership.current() {
-        Ok(()) => verified(&app, worker, proof.execution(), &said).await?,
+        Ok(()) => verified(&app, proof, &said).await?,
         // The server accepted the first report, and its answer was lost.
         Err(Refusal::CommittedByYou) => None,
         Err(refusal) => return Err(Error::Refused(refusal)),
@@ -266,20 +266,18 @@ async fn complete(
 }
 
 /// The result to commit, once the result and every file of it are what they should be.
-async fn verified(
-    app: &App,
-    worker: WorkerId,
-    execution: ExecutionId,
-    said: &CompleteRequest,
-) -> Result<Option<Value>> {
+async fn verified(app: &App, proof: Proof, said: &CompleteRequest) -> Result<Option<Value>> {
     let verified = async {
-        let result = result::checked(app, execution, said).await?;
-        verify::keep(app, execution, said).await?;
-        Ok(result)
+        let checked = result::checked(app, proof, said).await?;
+        verify::keep(app, proof.execution(), said).await?;
+        if let Some((task, made)) = checked.compare {
+            content::check(app, task, made).await?;
+        }
+        Ok(checked.result)
     };
     let verified: Result<_> = verified.await;
     if let Err(error) = &verified {
-        rejections::of_completion(app, worker, error).await;
+        rejections::of_completion(app, proof.worker, error).await;
     }
     verified
 }

@@ -14,25 +14,65 @@ use serde_json::Value;
 use std::collections::HashMap;
 use store::results::Work;
 use wire::http::{CompleteRequest, Output};
+use wire::{Assignment, Proof};
 
-/// The result to commit.
-pub async fn checked(app: &App, execution: ExecutionId, said: &CompleteRequest) -> Result<Option<Value>> {
+/// The result to commit, and what is to be compared with the source before.
+pub struct Checked {
+    pub result: Option<Value>,
+    pub compare: Option<(Assignment, TrackResult)>,
+}
+
+impl From<Option<Value>> for Checked {
+    fn from(result: Option<Value>) -> Self {
+        Checked { result, compare: None }
+    }
+}
+
+pub async fn checked(app: &App, proof: Proof, said: &CompleteRequest) -> Result<Checked> {
+    let execution = proof.execution();
     let work = app.store.work_of(execution.task).await?;
     let is_planned = work.results.contains_key(StageKind::Plan.as_str());
     match work.kind.parse::<StageKind>() {
         Ok(kind) if kind.is_server_only() => {
             Err(bad(format!("only a server runs the stage `{kind}`; a worker cannot complete it")))
         }
-        Ok(_) if is_planned => tracks(&work, execution, said).map(Some),
+        Ok(_) if is_planned => {
+            let made = tracks(&work, execution, said)?;
+            let result = serde_json::to_value(&made).map_err(|error| Error::Internal(error.to_string()))?;
+            let compare = Some((assignment(app, proof, work).await?, made));
+            Ok(Checked { result: Some(result), compare })
+        }
         // A job of another shape, whose results mean something to the person who submitted it only.
         Ok(_) | Err(_) => {
             own_files(execution, said)?;
-            Ok(said.result.clone())
+            Ok(said.result.clone().into())
         }
     }
 }
 
-fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result<Value> {
+/// The task as it was assigned, with the source's path on this machine and what the probe found.
+async fn assignment(app: &App, proof: Proof, mut work: Work) -> Result<Assignment> {
+    let (job, probe) = (proof.task.job(), StageKind::Probe.as_str());
+    work.results.insert(probe.into(), app.store.results_of_stage(job, probe).await?);
+    Ok(Assignment {
+        proof,
+        job,
+        stage: work.stage,
+        kind: work.kind,
+        payload: work.payload,
+        segment: 0,
+        input: work.input,
+        results: work.results,
+        attempt: 1,
+        max_attempts: 1,
+        lease_ms: 0,
+        timeout_ms: None,
+        stall_ms: None,
+        traceparent: None,
+    })
+}
+
+fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result<TrackResult> {
     let plan: Plan = parse(plan_of(work), "the plan")?;
     let made: TrackResult = parse(said.result.as_ref(), "the result")?;
     let expected = match (work.kind.parse(), &plan.picture) {
@@ -49,7 +89,7 @@ fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result
         return Err(bad("a file is in the manifest twice".into()));
     }
     check_files(made.files(), &uploaded).map_err(wrong)?;
-    serde_json::to_value(made).map_err(|error| Error::Internal(error.to_string()))
+    Ok(made)
 }
 
 fn plan_of(work: &Work) -> Option<&Value> {

@@ -17,6 +17,8 @@ on_both_engines![
     the_only_worker_confirms_itself_so_that_the_job_ends,
     the_word_of_a_local_worker_is_final,
     an_unconfirmed_failure_uses_up_no_attempt,
+    a_rejected_result_uses_up_no_attempt_and_goes_to_another,
+    a_result_that_is_always_rejected_fails_the_job_in_the_end,
     a_task_that_a_remote_worker_failed_goes_to_another,
     a_task_goes_back_to_its_worker_when_no_other_is_left,
     a_plan_that_cannot_be_used_is_made_again_by_another,
@@ -112,6 +114,38 @@ async fn the_word_of_a_local_worker_is_final(world: &World) {
 
     assert!(world.is(job, State::Failed).await);
     assert_eq!(failures(world, job).await, ["permanent"]);
+}
+
+async fn a_rejected_result_uses_up_no_attempt_and_goes_to_another(world: &World) {
+    let (liar, honest) = (remote_noop(world).await, remote_noop(world).await);
+    let job = world.submit(simple()).await;
+
+    fails(world, &try_claim(world, liar).await.unwrap(), Kind::Rejected).await;
+
+    assert!(try_claim(world, liar).await.is_none(), "it is left to the other");
+    let task = try_claim(world, honest).await.unwrap();
+    assert_eq!(task.attempt, 1);
+    assert_eq!(world.commit(&task).await, Answer::Accepted);
+    assert_eq!(failures(world, job).await, ["rejected"]);
+}
+
+async fn a_result_that_is_always_rejected_fails_the_job_in_the_end(world: &World) {
+    let worker = remote_noop(world).await;
+    let job = world.submit(simple()).await;
+    let (mut tries, most) = (0, rules::failure::MOST_REJECTED + 10);
+
+    while !world.state(job).await.is_final() {
+        if let Some(task) = try_claim(world, worker).await {
+            fails(world, &task, Kind::Rejected).await;
+            tries += 1;
+            assert!(tries < most);
+        }
+        world.turn(600_000);
+        world.orchestrate().await;
+    }
+
+    assert_eq!(world.state(job).await, State::Failed);
+    assert!(tries > rules::failure::MOST_REJECTED);
 }
 
 async fn an_unconfirmed_failure_uses_up_no_attempt(world: &World) {

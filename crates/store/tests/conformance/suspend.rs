@@ -17,6 +17,7 @@ on_both_engines![
     a_person_lets_a_suspended_worker_go_on,
     a_local_worker_is_never_suspended,
     a_suspension_is_told_once,
+    output_that_the_gate_refuses_counts_against_its_maker,
 ];
 
 /// As many as the default allows.
@@ -95,6 +96,28 @@ async fn a_local_worker_is_never_suspended(world: &World) {
     }
 
     assert_ne!(view(world, worker).await.status, "disabled");
+}
+
+async fn output_that_the_gate_refuses_counts_against_its_maker(world: &World) {
+    let (maker, local) = (remote(world, "noop", Grant::default()).await, world.worker("noop").await);
+    world.submit(wide(LIMIT as u32 + 1)).await;
+    let mut made = world.store.claim(maker, LIMIT as u32).await.unwrap();
+    made.extend(world.store.claim(local, 1).await.unwrap());
+    for task in &made {
+        assert_eq!(world.commit(task).await, wire::Answer::Accepted);
+    }
+
+    for (nth, task) in made.iter().enumerate() {
+        let mut other = task.proof.execution();
+        other.token = rules::Token(other.token.0 ^ 1);
+        assert!(!world.store.reject_output(other.into(), "another token").await.unwrap());
+        let is_last = nth + 1 == LIMIT;
+        assert_eq!(world.store.reject_output(task.proof.execution().into(), "a gap").await.unwrap(), is_last);
+    }
+
+    let why = view(world, maker).await.suspended.unwrap();
+    assert_eq!(why, "5 reports were rejected, the last for output that the gate refused: a gap");
+    assert_ne!(view(world, local).await.status, "disabled");
 }
 
 async fn a_suspension_is_told_once(world: &World) {

@@ -7,8 +7,9 @@ use crate::handler::Failed;
 use crate::process::Reach;
 use media::check::{self, Check, Expect, Level, Outcome};
 use media::manifest::Artifact;
+use pipeline::FilePath;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -52,7 +53,40 @@ pub(super) async fn judge(
         let warnings = verdict.findings.iter().map(|finding| finding.message.clone()).collect();
         return Ok(Judged { proof: verdict.proof(files, &tools), warnings });
     }
-    Err(refused(&verdict))
+    Err(refused(work, parts, &verdict))
+}
+
+/// Checks what one task made as if it were a whole stream; its ends are also decoded, where `decoding` says how much memory
+/// that takes. What is wrong with it, in words.
+pub(super) async fn inspect(
+    work: &Work<'_>,
+    tree: &Path,
+    expect: Expect,
+    scratch: &Path,
+    decoding: Option<u64>,
+) -> Result<Option<String>, Failed> {
+    let prepared = work.blocking({
+        let (tree, scratch) = (tree.to_owned(), scratch.to_owned());
+        move || {
+            let check = Check::open(&tree, &expect).map_err(|error| unreadable(&error))?;
+            let decodes = match decoding {
+                Some(_) => check.decodes(&scratch).map_err(|error| disk("writing", &scratch, &error))?,
+                None => Vec::new(),
+            };
+            Ok((check, decodes))
+        }
+    });
+    let (mut check, decodes) = prepared.await?;
+    for decode in &decodes {
+        let run = Run::new("check", decode.argv.clone(), Reach::reading(scratch)).in_folder(scratch);
+        let run = run.within(PATIENCE).taking(decoding.unwrap_or_default());
+        let Some(exit) = work.run_on_untrusted(run).await? else {
+            return Ok(Some("decoding it does not end".into()));
+        };
+        check.decoded(decode, &Outcome { is_success: exit.status.is_success(), stderr: exit.stderr_tail });
+    }
+    let verdict = check.verdict();
+    Ok((!verdict.is_good()).then(|| errors(&verdict)))
 }
 
 /// Rungs that were taken over from another generation have as many frames as those made now.
@@ -71,8 +105,31 @@ fn unreadable(error: &check::Error) -> Failed {
     Failed::transient(format!("the output cannot be checked: {error}"))
 }
 
+/// Says what is wrong. Where it can be traced to an execution, another try would find the same: its output has to be made
+/// again.
+fn refused(work: &Work<'_>, parts: &Parts, verdict: &check::Verdict) -> Failed {
+    let errors_of = || verdict.findings.iter().filter(|finding| finding.level == Level::Error);
+    let makers: BTreeSet<FilePath> =
+        errors_of().filter_map(|finding| parts.maker_at(&finding.place)).collect();
+    let what = errors(verdict);
+    for maker in &makers {
+        work.refuse_output(maker, &what);
+    }
+    let what = format!("the output is not right, and nothing was published: {what}");
+    match makers.is_empty() {
+        true => Failed::transient(what),
+        false => {
+            let makers: Vec<&str> = makers.iter().map(FilePath::as_str).collect();
+            Failed::permanent(format!(
+                "{what}; it was made by execution {}; `vodmill job retry` makes it again",
+                makers.join(", ")
+            ))
+        }
+    }
+}
+
 /// Names the first findings; the rest would be more of the same.
-fn refused(verdict: &check::Verdict) -> Failed {
+fn errors(verdict: &check::Verdict) -> String {
     let errors = verdict.findings.iter().filter(|finding| finding.level == Level::Error);
     let told: Vec<String> = errors
         .take(3)
@@ -80,8 +137,5 @@ fn refused(verdict: &check::Verdict) -> Failed {
         .collect();
     let more = verdict.errors().saturating_sub(told.len());
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-    Failed::transient(format!(
-        "the output is not right, and nothing was published: {}{more}",
-        told.join("; ")
-    ))
+    format!("{}{more}", told.join("; "))
 }

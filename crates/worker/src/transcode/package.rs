@@ -6,6 +6,7 @@ use super::{Work, carry, compare, gate, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Reach;
 use files::Tree;
+use media::check::Place;
 use media::manifest::{Artifact, Presentation, Shape, Sound, Track};
 use media::plan::{Picture, Piece, Plan, Thumbnails};
 use media::{command, dash, master, playlist, vtt};
@@ -169,6 +170,20 @@ impl Parts {
         self.makers.get(&segment.file.path).cloned()
     }
 
+    /// The execution that made what a finding is about, if it is known.
+    pub fn maker_at(&self, place: &Place) -> Option<FilePath> {
+        let file: FilePath = place.file.parse().ok()?;
+        if let Some(maker) = self.makers.get(&file) {
+            return Some(maker.clone());
+        }
+        // A playlist, of which segments have makers.
+        let (folder, _) = place.file.split_once('/')?;
+        let sounds = self.presentation.audio.iter().map(|sound| &sound.track);
+        let track = self.presentation.video.iter().chain(sounds).find(|track| track.name == *folder)?;
+        let number = usize::try_from(place.segment?).ok()?.checked_sub(1)?;
+        self.makers.get(&track.segments.get(number)?.file.path).cloned()
+    }
+
     /// Adds what is taken over from the generation in `folder`.
     async fn carry(mut self, work: &Work<'_>, folder: &str) -> Result<Self, Failed> {
         let here = work.bring_generation(folder, &[carry::FILE]).await?;
@@ -197,13 +212,7 @@ impl Parts {
             let linked = Tree::open(from).and_then(|from| own.link(&from, path, path));
             linked.map_err(|error| disk("packaging", &from.join(path), &error))?;
         }
-        let mut texts: Vec<(String, String)> = Vec::new();
-        for track in tracks {
-            texts.push((format!("{}/{}", track.name, playlist::MEDIA), playlist::media(track)));
-        }
-        for track in video {
-            texts.push((format!("{}/{}", track.name, playlist::I_FRAMES), playlist::i_frames(track)));
-        }
+        let mut texts = playlists(&self.presentation);
         let boundaries = self.plan.boundaries();
         for text in subtitles {
             let listed = playlist::subtitles(&boundaries, &text.segments);
@@ -240,6 +249,15 @@ impl Parts {
         let Presentation { video, audio, .. } = &self.presentation;
         video.iter().chain(audio.iter().map(|sound| &sound.track)).map(rendition).collect()
     }
+}
+
+/// The playlists of picture and sound, by their paths.
+pub(super) fn playlists(of: &Presentation) -> Vec<(String, String)> {
+    let sounds = of.audio.iter().map(|sound| &sound.track);
+    let media = |track: &Track| (format!("{}/{}", track.name, playlist::MEDIA), playlist::media(track));
+    let i_frames =
+        |track: &Track| (format!("{}/{}", track.name, playlist::I_FRAMES), playlist::i_frames(track));
+    of.video.iter().chain(sounds).map(media).chain(of.video.iter().map(i_frames)).collect()
 }
 
 /// What the tasks of a stage have committed, without those that were given up. Each result is compared again with what
@@ -330,7 +348,7 @@ fn join(plan: &Plan, encoded: Vec<TrackResult>) -> Result<Vec<Track>, Failed> {
         .collect()
 }
 
-fn sound(plan: &Plan, track: Track) -> Option<Sound> {
+pub(super) fn sound(plan: &Plan, track: Track) -> Option<Sound> {
     let planned = plan.audio.iter().find(|planned| planned.name == track.name)?;
     Some(Sound {
         track,

@@ -10,6 +10,7 @@ use pipeline::FilePath;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::UnboundedSender;
 
 #[derive(Debug, Clone)]
 pub struct Tools {
@@ -21,6 +22,15 @@ pub struct Tools {
     pub file_limits: FileLimits,
     /// What encoders share.
     pub memory: Budget,
+    /// Hears of committed output that is not what its task was to make, where somebody listens.
+    pub bad_outputs: Option<UnboundedSender<BadOutput>>,
+}
+
+/// Committed output that the gate has refused.
+#[derive(Debug, Clone)]
+pub struct BadOutput {
+    pub execution: FilePath,
+    pub why: String,
 }
 
 impl Tools {
@@ -31,6 +41,7 @@ impl Tools {
             guard: Guard::default(),
             file_limits: FileLimits::default(),
             memory: Budget::of_this_machine(),
+            bad_outputs: None,
         }
     }
 }
@@ -128,14 +139,39 @@ impl Run {
 impl Work<'_> {
     /// Runs ffmpeg or ffprobe, to its own end.
     pub async fn run(&self, run: Run) -> Result<Exit, Failed> {
-        let folder = match run.folder {
-            Some(folder) => folder,
+        let (step, program) = (run.step, run.argv.first().cloned().unwrap_or_default());
+        self.start(run).await?.map_err(|error| cut_short(&program, step, &error))
+    }
+
+    /// As [`Work::run`], of a file that may be made to break a limit; none if it did.
+    pub async fn run_on_untrusted(&self, run: Run) -> Result<Option<Exit>, Failed> {
+        let (step, program) = (run.step, run.argv.first().cloned().unwrap_or_default());
+        let limit = self.memory_limit(&run);
+        match self.start(run).await? {
+            Ok(exit) if !exit.status.is_success() && lacked_memory(&exit.stderr_tail) => {
+                Err(out_of_memory(&program, step, limit))
+            }
+            Ok(exit) => Ok(Some(exit)),
+            Err(
+                Error::OutputTooLarge { .. }
+                | Error::WroteTooMuch { .. }
+                | Error::TimedOut { .. }
+                | Error::Stalled { .. },
+            ) => Ok(None),
+            Err(error) => Err(cut_short(&program, step, &error)),
+        }
+    }
+
+    async fn start(&self, run: Run) -> Result<Result<Exit, Error>, Failed> {
+        let folder = match &run.folder {
+            Some(folder) => folder.clone(),
             None => self.context.folder().await?.to_owned(),
         };
         let _memory = self.reserve(run.memory).await?;
+        let memory = self.memory_limit(&run);
         let mut command = Command::new(run.argv, &folder);
         command.limits = Limits {
-            memory_bytes: self.tools.limits.memory_bytes.or(Some(self.tools.memory.limit(run.memory))),
+            memory_bytes: Some(memory),
             cpu_seconds: self.tools.limits.cpu_seconds.or(Some(cpu_seconds(run.timeout))),
             open_files: self.tools.limits.open_files.or(Some(OPEN_FILES)),
             file_bytes: self.tools.limits.file_bytes.or(Some(most_written(run.writes))),
@@ -149,9 +185,7 @@ impl Work<'_> {
         command.sink = run.sink;
         command.timeout = Some(run.timeout);
         command.reach = Some(if run.writes > 0 { run.reach.and_writing(folder) } else { run.reach });
-        let program = command.program().to_owned();
-        let ended = self.context.run(run.step, command).await;
-        ended.map_err(|error| cut_short(&program, run.step, &error))
+        Ok(self.context.run(run.step, command).await)
     }
 
     /// Waits for memory that others of this worker have; they move, so this counts as moving too.
@@ -170,18 +204,34 @@ impl Work<'_> {
     /// As [`Work::run`], and the program must also have succeeded.
     pub async fn succeed(&self, run: Run) -> Result<Exit, Failed> {
         let (step, program) = (run.step, run.argv.first().cloned().unwrap_or_default());
-        let limit = self.tools.limits.memory_bytes.unwrap_or_else(|| self.tools.memory.limit(run.memory));
-        let exit = self.run(run).await?;
+        let exit = self.run_with_memory(run).await?;
         if exit.status.is_success() {
             Ok(exit)
-        } else if lacked_memory(&exit.stderr_tail) {
-            Err(Failed::transient(format!(
-                "{step}: `{program}` ran out of memory: it may take {} MB; raise that with --encoder-memory or \
-                 VODMILL_ENCODER_MEMORY_MB, if the machine has more",
-                limit >> 20
-            )))
         } else {
             Err(unsuccessful(&program, step, &exit))
+        }
+    }
+
+    /// As [`Work::run`], and the program must not have run out of memory.
+    pub async fn run_with_memory(&self, run: Run) -> Result<Exit, Failed> {
+        let (step, program) = (run.step, run.argv.first().cloned().unwrap_or_default());
+        let limit = self.memory_limit(&run);
+        let exit = self.run(run).await?;
+        match exit.status.is_success() || !lacked_memory(&exit.stderr_tail) {
+            true => Ok(exit),
+            false => Err(out_of_memory(&program, step, limit)),
+        }
+    }
+
+    fn memory_limit(&self, run: &Run) -> u64 {
+        self.tools.limits.memory_bytes.unwrap_or_else(|| self.tools.memory.limit(run.memory))
+    }
+
+    /// Reports committed output that is not what its task was to make, so that a server removes it and a retry makes it
+    /// again.
+    pub fn refuse_output(&self, execution: &FilePath, why: &str) {
+        if let Some(bad_outputs) = &self.tools.bad_outputs {
+            let _ = bad_outputs.send(BadOutput { execution: execution.clone(), why: why.into() });
         }
     }
 
@@ -232,6 +282,14 @@ fn cut_short(program: &str, step: &str, error: &Error) -> Failed {
             Failed::transient(format!("{step}: {error}"))
         }
     }
+}
+
+fn out_of_memory(program: &str, step: &str, limit: u64) -> Failed {
+    Failed::transient(format!(
+        "{step}: `{program}` ran out of memory: it may take {} MB; raise that with --encoder-memory or \
+         VODMILL_ENCODER_MEMORY_MB, if the machine has more",
+        limit >> 20
+    ))
 }
 
 /// How ffmpeg and its encoders say that they were refused memory.

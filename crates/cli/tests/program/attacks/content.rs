@@ -2,7 +2,7 @@
 
 use super::results::{claim_of, finish};
 use super::{forged, tree};
-use crate::support::house::{Hand, House, good, usage};
+use crate::support::house::{Hand, House, good, problem, usage};
 use crate::support::{Engine, until};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -17,9 +17,13 @@ fn house() -> House {
 
 /// Moving pictures with the sound of a tone, unlike those of other sources.
 fn film(house: &House, name: &str, picture: &str, seconds: u32) -> PathBuf {
+    film_with_tone(house, name, picture, seconds, 440)
+}
+
+fn film_with_tone(house: &House, name: &str, picture: &str, seconds: u32, hertz: u32) -> PathBuf {
     let path = house.world.folder.path().join(name);
     let picture = format!("{picture}size=320x180:rate=25,trim=duration={seconds},scroll=horizontal=0.0031");
-    let sound = format!("sine=frequency=440:duration={seconds}");
+    let sound = format!("sine=frequency={hertz}:duration={seconds}");
     let made = std::process::Command::new("ffmpeg")
         .args(["-v", "error", "-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound])
         .args(["-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "50", "-c:a", "aac"])
@@ -30,73 +34,193 @@ fn film(house: &House, name: &str, picture: &str, seconds: u32) -> PathBuf {
     path
 }
 
-/// Whoever asks for work lies about pictures and is honest about sound, until the video has failed.
-fn publishes_nothing(
+/// Hands in a lie about the next task of this kind. The server refuses it, and nobody can watch it. Why, and the job.
+fn is_refused(
     house: &House,
-    hand: &Hand<'_>,
-    file: &Path,
+    liar: &Hand<'_>,
+    kind: &str,
     lie: impl Fn(&Value) -> forged::Made,
-) -> String {
-    let mut liars = Vec::new();
-    until("the video has failed", || {
-        for task in hand.claim(1, 500) {
-            if task["kind"] == "audio" {
-                good(forged::make(&task, file).hand_in(hand, &task));
-            } else {
-                liars.push(hand.execution(&task));
-                good(lie(&task).hand_in(hand, &task));
-            }
-        }
-        house.get("/api/videos/1")["state"] == "failed"
-    });
-    let job = house.get("/api/videos/1")["job"].clone();
-    let told = house.get(&format!("/api/jobs/{job}")).to_string();
-    assert!(told.contains("another picture than the source"), "{told}");
-    assert!(liars.iter().any(|execution| told.contains(execution.as_str())), "{told}");
-    assert_eq!(house.anyone("GET", "/videos/talk/master.m3u8").send().unwrap().status(), 404);
-    told
+) -> (String, i64) {
+    let task = claim_of(liar, kind);
+    let lie = lie(&task);
+    let refusal = lie.hand_in(liar, &task);
+    let early = house.anyone("GET", "/videos/talk/master.m3u8").send().unwrap();
+    assert_eq!(early.status(), 404);
+    let detail = refused(refusal);
+    let part = house.data().join("parts").join(liar.execution(&task));
+    assert!(!part.exists(), "the files are removed");
+    problem(lie.complete_with(liar, &task, lie.result(&task)), 409, "refused");
+    (detail, task["job"].as_i64().unwrap())
 }
 
-#[test]
-fn the_segments_of_another_video_are_not_published() {
-    let house = house();
-    let hand = house.worker("liar", &["encode", "audio", "libx264"]);
-    let (own, other) = (film(&house, "own.mp4", "testsrc2=", 4), film(&house, "other.mp4", "mandelbrot=", 4));
-    house.upload(&own, "slug=talk");
+fn refused(answer: reqwest::blocking::Response) -> String {
+    assert_eq!(answer.status(), 422);
+    let problem: Value = answer.json().unwrap();
+    assert_eq!(problem["code"], "bad_result");
+    problem["detail"].as_str().unwrap().to_owned()
+}
 
-    publishes_nothing(&house, &hand, &own, |task| forged::make(task, &other));
-
-    // The next try is honest, and is published.
-    house.post("/api/videos/1/retranscode", json!({}));
-    finish(&house, &hand, &own, 1);
+/// An honest worker makes what is left, and the video is published.
+fn is_made_by_another(house: &House, file: &Path, job: i64) {
+    let video = house.get(&format!("/api/jobs/{job}"))["video"].as_i64().unwrap();
+    finish(house, &house.worker("honest", &["encode", "audio", "libx264"]), file, video);
+    let executions = house.get(&format!("/api/jobs/{job}/executions")).to_string();
+    assert!(executions.contains("rejected"), "{executions}");
     house.is_healthy();
 }
 
-#[test]
-fn black_pictures_are_not_published() {
-    let house = house();
-    let hand = house.worker("liar", &["encode", "audio", "libx264"]);
-    let (own, black) =
-        (film(&house, "own.mp4", "testsrc2=", 4), film(&house, "black.mp4", "color=c=black:", 4));
-    house.upload(&own, "slug=talk");
+fn upload_to_watch_early(house: &House, file: &PathBuf) {
+    house.upload(file, "slug=talk&early_playback=true");
+}
 
-    publishes_nothing(&house, &hand, &own, |task| forged::make(task, &black));
+/// So many that the server's own worker, which could make the sound itself, has others to look at first.
+fn upload_several(house: &House, file: &PathBuf) {
+    upload_to_watch_early(house, file);
+    for number in 2..=6 {
+        house.upload(file, &format!("slug=talk-{number}"));
+    }
 }
 
 #[test]
-fn the_chunk_of_another_time_is_not_published() {
+fn the_segments_of_another_video_are_not_taken() {
     let house = house();
-    let hand = house.worker("liar", &["encode", "audio", "libx264"]);
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let (own, other) = (film(&house, "own.mp4", "testsrc2=", 4), film(&house, "other.mp4", "mandelbrot=", 4));
+    upload_to_watch_early(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "encode", |task| forged::make(task, &other));
+
+    assert!(told.contains("another picture than the source"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
+#[test]
+fn black_pictures_are_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let (own, black) =
+        (film(&house, "own.mp4", "testsrc2=", 4), film(&house, "black.mp4", "color=c=black:", 4));
+    upload_to_watch_early(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "encode", |task| forged::make(task, &black));
+
+    assert!(told.contains("another picture than the source"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
+#[test]
+fn the_chunk_of_another_time_is_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["encode", "libx264"]);
     // It moves on: each moment is unlike those before.
     let own = film(&house, "own.mp4", "testsrc2=", 60);
-    house.upload(&own, "slug=talk");
-    let first = claim_of(&hand, "encode");
+    upload_to_watch_early(&house, &own);
+    let first = claim_of(&liar, "encode");
     assert!(forged::plan_of(&first).picture.unwrap().chunks.len() > 1);
-    good(forged::make(&first, &own).hand_in(&hand, &first));
+    good(forged::make(&first, &own).hand_in(&liar, &first));
 
-    let told =
-        publishes_nothing(&house, &hand, &own, |task| forged::make_of_another_chunk(task, &first, &own));
-    assert!(!told.contains("in chunk 0 "), "{told}");
+    let other = claim_of(&liar, "encode");
+    let told = refused(forged::make_of_another_chunk(&other, &first, &own).hand_in(&liar, &other));
+
+    assert!(told.contains("another picture than the source"), "{told}");
+    is_made_by_another(&house, &own, other["job"].as_i64().unwrap());
+}
+
+#[test]
+fn one_segment_of_another_video_is_found() {
+    let house = House::with(
+        Engine::Sqlite,
+        &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "5"), ("VODMILL_PARALLEL", "1")],
+    );
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 20);
+    let other = film(&house, "other.mp4", "mandelbrot=", 20);
+    upload_to_watch_early(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "encode", |task| {
+        let mut made = forged::make(task, &own);
+        assert!(made.tracks[0].segments.len() > 2);
+        made.take_segment_of(&forged::make(task, &other), 1);
+        made
+    });
+
+    assert!(told.contains("another picture than the source"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
+#[test]
+fn segments_that_are_none_are_not_taken() {
+    let house = house();
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    upload_several(&house, &own);
+
+    for (kind, kinds) in [("audio", ["audio"].as_slice()), ("encode", &["encode", "libx264"])] {
+        let liar = house.worker(&format!("liar about {kind}"), kinds);
+        let (told, job) = is_refused(&house, &liar, kind, |task| {
+            let mut made = forged::make(task, &own);
+            made.fill_segments_with(0x5a);
+            made
+        });
+        assert!(told.contains("seg-00001"), "{told}");
+        if kind == "encode" {
+            is_made_by_another(&house, &own, job);
+        }
+    }
+}
+
+#[test]
+fn other_sound_is_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["audio"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 6);
+    let other = film_with_tone(&house, "other.mp4", "mandelbrot=", 6, 700);
+    upload_several(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "audio", |task| forged::make(task, &other));
+
+    assert!(told.contains("other sound than the source from 0 s on"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
+#[test]
+fn committed_output_that_the_gate_refuses_is_named_and_made_again() {
+    let house = house();
+    let hand = house.worker("worker", &["encode", "audio", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    house.upload(&own, "slug=talk");
+    let task = claim_of(&hand, "encode");
+    let made = forged::make(&task, &own);
+    good(made.hand_in(&hand, &task));
+    let folder = house.data().join("parts").join(hand.execution(&task));
+    let segment = folder.join(&made.tracks[0].segments[0].file.path);
+    let damaged = vec![0x5a; std::fs::read(&segment).unwrap().len()];
+    std::fs::set_permissions(&segment, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&segment, damaged).unwrap();
+
+    until("the video has failed", || {
+        for task in hand.claim(1, 500) {
+            good(forged::make(&task, &own).hand_in(&hand, &task));
+        }
+        house.get("/api/videos/1")["state"] == "failed"
+    });
+
+    let job = house.get("/api/videos/1")["job"].clone();
+    let told = house.get(&format!("/api/jobs/{job}")).to_string();
+    assert!(told.contains(&format!("it was made by execution {}", hand.execution(&task))), "{told}");
+    until("its files are removed", || !folder.exists());
+    house.post(&format!("/api/jobs/{job}/retry"), json!({}));
+    let before = hand.claim(10, 0);
+    assert!(before.is_empty() || before.iter().all(|task| task["job"] != job), "it is another job");
+    for task in before {
+        good(forged::make(&task, &own).hand_in(&hand, &task));
+    }
+    until("the video is ready", || {
+        for task in hand.claim(1, 500) {
+            good(forged::make(&task, &own).hand_in(&hand, &task));
+        }
+        house.get("/api/videos/1")["state"] == "ready"
+    });
+    house.is_healthy();
 }
 
 /// A request that has begun an upload and holds its file open.

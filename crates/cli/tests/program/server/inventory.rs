@@ -81,11 +81,8 @@ fn complete_with_file(hand: &Hand<'_>, task: &Value) {
     ));
 }
 
-/// The first report of a worker elsewhere is not believed yet.
 fn fails_for_good(hand: &Hand<'_>) {
-    for _ in 0..2 {
-        good(hand.fail(&hand.claim_one(), "permanent", "no"));
-    }
+    good(hand.fail(&hand.claim_one(), "permanent", "no"));
 }
 
 fn a_job_of_which_committed_files_are_gone_is_made_again(engine: Engine) {
@@ -99,6 +96,8 @@ fn a_job_of_which_committed_files_are_gone_is_made_again(engine: Engine) {
     let folder = house.data().join("parts").join(hand.execution(&committed));
     let file = folder.join("720p/seg.m4s");
     damage_is_found(&house, &file, &folder);
+    // The first report of a worker elsewhere is not believed yet.
+    fails_for_good(&hand);
     fails_for_good(&hand);
     until("the job fails", || house.get(&format!("/api/jobs/{job}"))["state"] == "failed");
 

@@ -1,0 +1,162 @@
+//! Compares what a remote worker made with the source before it is committed: viewers may see it from then on.
+//!
+//! A comparison may outlast the request that asked for it. It continues without it, and a worker that sends the same report
+//! again gets its outcome.
+
+use super::verify;
+use crate::app::App;
+use crate::problem::{Error, Result};
+use axum::http::StatusCode;
+use pipeline::TrackResult;
+use rules::failure::Kind;
+use rules::{ExecutionId, ExecutionName};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use wire::{Assignment, Desk, Failure, Usage};
+use worker::transcode::{BadOutput, CheckError, ResultCheck};
+
+/// How long a request waits; a worker gives up after half a minute.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Outcomes that no report asked for are forgotten after this: the lease has ended long before.
+const KEPT: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How often a comparison is tried that fails for reasons of the server.
+const TRIES: u32 = 3;
+
+#[derive(Debug, Clone)]
+enum Outcome {
+    Passed,
+    Rejected(String),
+    /// It could not be compared.
+    Failed(String),
+}
+
+#[derive(Debug)]
+struct Comparison {
+    began: Instant,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+/// The comparisons of this server, one for each execution.
+#[derive(Debug, Clone, Default)]
+pub struct Comparisons {
+    check: Option<ResultCheck>,
+    known: Arc<Mutex<HashMap<ExecutionId, Comparison>>>,
+}
+
+impl Comparisons {
+    pub fn with(check: ResultCheck) -> Self {
+        Comparisons { check: Some(check), known: Arc::default() }
+    }
+
+    /// The outcome; none if it is not known in time.
+    async fn outcome(&self, task: Assignment, made: TrackResult) -> Option<Outcome> {
+        let Some(check) = self.check.clone() else { return Some(Outcome::Passed) };
+        let mut outcome = self.join(task, made, check);
+        match tokio::time::timeout(PATIENCE, outcome.wait_for(Option::is_some)).await {
+            Ok(Ok(outcome)) => outcome.clone(),
+            Ok(Err(_)) => Some(Outcome::Failed("the comparison broke down".into())),
+            Err(_) => None,
+        }
+    }
+
+    fn join(
+        &self,
+        task: Assignment,
+        made: TrackResult,
+        check: ResultCheck,
+    ) -> watch::Receiver<Option<Outcome>> {
+        let execution = task.proof.execution();
+        let mut known = self.known();
+        known.retain(|_, it| it.began.elapsed() < KEPT);
+        if let Some(known) = known.get(&execution) {
+            return known.outcome.clone();
+        }
+        let (tell, outcome) = watch::channel(None);
+        known.insert(execution, Comparison { began: Instant::now(), outcome: outcome.clone() });
+        tokio::spawn(async move {
+            let outcome = compare(&check, &task, &made).await;
+            tell.send_replace(Some(outcome));
+        });
+        outcome
+    }
+
+    fn forget(&self, execution: ExecutionId) {
+        self.known().remove(&execution);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<ExecutionId, Comparison>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn compare(check: &ResultCheck, task: &Assignment, made: &TrackResult) -> Outcome {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match check.check(task, made).await {
+            Ok(()) => return Outcome::Passed,
+            Err(CheckError::Rejected(why)) => return Outcome::Rejected(why),
+            Err(CheckError::Failed(failed)) => {
+                let id = task.proof.execution();
+                tracing::warn!(execution.id = %id, "cannot compare what {id} made with the source: {failed}");
+                if tries == TRIES {
+                    return Outcome::Failed(failed.to_string());
+                }
+            }
+        }
+    }
+}
+
+/// Compares the kept files of an execution with the source. What does not pass is removed, and its execution is ended, so
+/// that another worker gets the task.
+pub async fn check(app: &App, task: Assignment, made: TrackResult) -> Result<()> {
+    if !ResultCheck::applies_to(&task) {
+        return Ok(());
+    }
+    let proof = task.proof;
+    let Some(outcome) = app.comparisons.outcome(task, made).await else {
+        return Err(Error::Protocol {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: "comparing",
+            detail: "the server still compares this result with the source; send the report again".into(),
+        });
+    };
+    app.comparisons.forget(proof.execution());
+    let (kind, why) = match outcome {
+        Outcome::Passed => return Ok(()),
+        Outcome::Rejected(why) => (Kind::Rejected, format!("the server rejected the result: {why}")),
+        Outcome::Failed(why) => {
+            (Kind::Transient, format!("the server could not compare the result with the source: {why}"))
+        }
+    };
+    let failure = Failure { proof, kind, message: why.clone(), usage: Usage::default(), steps: Vec::new() };
+    if let Err(error) = app.desk.fail(&failure).await {
+        tracing::warn!(execution.id = %proof.execution(), "cannot end {}: {error}", proof.execution());
+    }
+    verify::discard(app, proof.execution()).await;
+    match kind {
+        Kind::Rejected => Err(Error::unprocessable("bad_result", why)),
+        _ => Err(Error::unprocessable("not_compared", why)),
+    }
+}
+
+/// Removes output that the gate has refused, so that a retry makes it again, and counts it against the worker that made it.
+pub async fn refuse_outputs(app: App, mut refused: UnboundedReceiver<BadOutput>) {
+    while let Some(BadOutput { execution, why }) = refused.recv().await {
+        let Ok(ExecutionName { task, fence, token: Some(token) }) = execution.as_str().parse() else {
+            continue;
+        };
+        let id = ExecutionId { task, fence, token };
+        verify::discard(&app, id).await;
+        match app.store.reject_output(id.into(), &why).await {
+            Ok(true) => tracing::error!(execution.id = %id, "suspended the worker that made {id}: {why}"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(execution.id = %id, "cannot count the refused output {id}: {error}"),
+        }
+    }
+}
