@@ -3,6 +3,7 @@
 //! A comparison may outlast the request that asked for it. It continues without it, and a worker that sends the same report
 //! again gets its outcome.
 
+use super::desk::drop_files;
 use super::verify;
 use crate::app::App;
 use crate::problem::{Error, Result};
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
-use wire::{Assignment, Desk, Failure, Usage};
+use wire::{Answer, Assignment, Desk, Failure, Usage};
 use worker::transcode::{BadOutput, CheckError, ResultCheck};
 
 /// How long a request waits; a worker gives up after half a minute.
@@ -32,12 +33,13 @@ enum Outcome {
     Passed,
     Rejected(String),
     /// It could not be compared.
-    Failed(String),
+    Failed(Kind, String),
 }
 
 #[derive(Debug)]
 struct Comparison {
     began: Instant,
+    made: TrackResult,
     outcome: watch::Receiver<Option<Outcome>>,
 }
 
@@ -53,36 +55,43 @@ impl Comparisons {
         Comparisons { check: Some(check), known: Arc::default() }
     }
 
-    /// The outcome; none if it is not known in time.
-    async fn outcome(&self, task: Assignment, made: TrackResult) -> Option<Outcome> {
-        let Some(check) = self.check.clone() else { return Some(Outcome::Passed) };
-        let mut outcome = self.join(task, made, check);
+    async fn outcome(&self, task: Assignment, made: TrackResult) -> Result<Outcome> {
+        let Some(check) = self.check.clone() else { return Ok(Outcome::Passed) };
+        let (execution, compared) = (task.proof.execution(), made.clone());
+        let mut outcome =
+            self.join(execution, made, async move { compare(&check, &task, &compared).await })?;
         match tokio::time::timeout(PATIENCE, outcome.wait_for(Option::is_some)).await {
-            Ok(Ok(outcome)) => outcome.clone(),
-            Ok(Err(_)) => Some(Outcome::Failed("the comparison broke down".into())),
-            Err(_) => None,
+            Ok(Ok(outcome)) => Ok(outcome.clone().unwrap_or(Outcome::Passed)),
+            Ok(Err(_)) => Ok(Outcome::Failed(Kind::Transient, "the comparison broke down".into())),
+            Err(_) => Err(Error::Protocol {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                code: "comparing",
+                detail: "the server still compares this result with the source; send the report again".into(),
+            }),
         }
     }
 
+    /// The comparison of this result. That of another result of the same execution does not speak for this one.
     fn join(
         &self,
-        task: Assignment,
+        execution: ExecutionId,
         made: TrackResult,
-        check: ResultCheck,
-    ) -> watch::Receiver<Option<Outcome>> {
-        let execution = task.proof.execution();
+        compare: impl Future<Output = Outcome> + Send + 'static,
+    ) -> Result<watch::Receiver<Option<Outcome>>> {
         let mut known = self.known();
         known.retain(|_, it| it.began.elapsed() < KEPT);
-        if let Some(known) = known.get(&execution) {
-            return known.outcome.clone();
+        match known.get(&execution) {
+            Some(known) if known.made == made => return Ok(known.outcome.clone()),
+            Some(_) => {
+                let why = "the server compares another result of this execution";
+                return Err(Error::unprocessable("bad_result", why));
+            }
+            None => {}
         }
         let (tell, outcome) = watch::channel(None);
-        known.insert(execution, Comparison { began: Instant::now(), outcome: outcome.clone() });
-        tokio::spawn(async move {
-            let outcome = compare(&check, &task, &made).await;
-            tell.send_replace(Some(outcome));
-        });
-        outcome
+        known.insert(execution, Comparison { began: Instant::now(), made, outcome: outcome.clone() });
+        tokio::spawn(async move { tell.send_replace(Some(compare.await)) });
+        Ok(outcome)
     }
 
     fn forget(&self, execution: ExecutionId) {
@@ -105,7 +114,9 @@ async fn compare(check: &ResultCheck, task: &Assignment, made: &TrackResult) -> 
                 let id = task.proof.execution();
                 tracing::warn!(execution.id = %id, "cannot compare what {id} made with the source: {failed}");
                 if tries == TRIES {
-                    return Outcome::Failed(failed.to_string());
+                    // Whoever made it has no part in this server's trouble with its disk.
+                    let kind = if failed.kind == Kind::StorageAway { failed.kind } else { Kind::Transient };
+                    return Outcome::Failed(kind, failed.to_string());
                 }
             }
         }
@@ -119,26 +130,24 @@ pub async fn check(app: &App, task: Assignment, made: TrackResult) -> Result<()>
         return Ok(());
     }
     let proof = task.proof;
-    let Some(outcome) = app.comparisons.outcome(task, made).await else {
-        return Err(Error::Protocol {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            code: "comparing",
-            detail: "the server still compares this result with the source; send the report again".into(),
-        });
-    };
+    let outcome = app.comparisons.outcome(task, made).await?;
     app.comparisons.forget(proof.execution());
     let (kind, why) = match outcome {
         Outcome::Passed => return Ok(()),
         Outcome::Rejected(why) => (Kind::Rejected, format!("the server rejected the result: {why}")),
-        Outcome::Failed(why) => {
-            (Kind::Transient, format!("the server could not compare the result with the source: {why}"))
+        Outcome::Failed(kind, why) => {
+            (kind, format!("the server could not compare the result with the source: {why}"))
         }
     };
     let failure = Failure { proof, kind, message: why.clone(), usage: Usage::default(), steps: Vec::new() };
-    if let Err(error) = app.desk.fail(&failure).await {
-        tracing::warn!(execution.id = %proof.execution(), "cannot end {}: {error}", proof.execution());
+    match app.desk.fail(&failure).await {
+        Ok(Answer::Accepted | Answer::AlreadyAccepted) => verify::discard(app, proof.execution()).await,
+        // It has ended some other way; what it committed is not this report's to remove.
+        Ok(Answer::Refused(refusal)) => return Err(drop_files(app, proof, refusal).await),
+        Err(error) => {
+            tracing::warn!(execution.id = %proof.execution(), "cannot end {}: {error}", proof.execution());
+        }
     }
-    verify::discard(app, proof.execution()).await;
     match kind {
         Kind::Rejected => Err(Error::unprocessable("bad_result", why)),
         _ => Err(Error::unprocessable("not_compared", why)),
@@ -158,5 +167,30 @@ pub async fn refuse_outputs(app: App, mut refused: UnboundedReceiver<BadOutput>)
             Ok(false) => {}
             Err(error) => tracing::warn!(execution.id = %id, "cannot count the refused output {id}: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rules::{Fence, JobId, TaskId, Token};
+    use std::future::{pending, ready};
+
+    #[tokio::test]
+    async fn a_comparison_speaks_for_the_result_that_was_compared_alone() {
+        let comparisons = Comparisons::default();
+        let id = ExecutionId { task: TaskId::new(JobId(1), 0), fence: Fence(1), token: Token(7) };
+        let made = TrackResult { execution: id.to_string().parse().unwrap(), tracks: Vec::new() };
+        let mut other = made.clone();
+        other.execution = "another".parse().unwrap();
+
+        let first = comparisons.join(id, made.clone(), pending()).unwrap();
+        let again = comparisons.join(id, made.clone(), ready(Outcome::Passed)).unwrap();
+
+        assert!(again.same_channel(&first), "it is asked for once");
+        assert!(comparisons.join(id, other.clone(), ready(Outcome::Passed)).is_err());
+        comparisons.forget(id);
+        assert!(comparisons.join(id, other, ready(Outcome::Passed)).is_ok());
     }
 }

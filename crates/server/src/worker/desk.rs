@@ -283,9 +283,9 @@ async fn verified(app: &App, proof: Proof, said: &CompleteRequest) -> Result<Opt
 }
 
 /// Nothing is kept of an execution that lost its lease after it was seen to hold it.
-async fn drop_files(app: &App, proof: Proof, refusal: Refusal) -> Error {
-    // A lease that ran out may still be renewed, and the same said again.
-    if refusal != Refusal::LeaseExpired {
+pub(super) async fn drop_files(app: &App, proof: Proof, refusal: Refusal) -> Error {
+    // A lease that ran out may still be renewed, and the same said again. What was committed stays.
+    if !matches!(refusal, Refusal::LeaseExpired | Refusal::CommittedByYou) {
         verify::discard(app, proof.execution()).await;
     }
     Error::Refused(refusal)
