@@ -40,8 +40,8 @@ migrations![
     "0011_step_token" fits 10,
     "0012_timeline" fits 10,
     "0013_refusal" fits 10,
-    "0017_worker_bounds" fits 10,
-    "0020_session_secret" fits 10,
+    "0014_worker_bounds" fits 10,
+    "0015_session_secret" fits 10,
 ];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;
