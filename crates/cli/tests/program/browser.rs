@@ -13,7 +13,7 @@ const FRAMES_A_SECOND: f64 = 25.0;
 
 #[test]
 fn a_stream_plays_over_every_seam_in_every_rung() {
-    let (_seat, world) = (Seat::take(Seat::ALL), World::bare(Engine::Sqlite));
+    let (_seat, world) = (Seat::take(Seat::REAL_TIME), World::bare(Engine::Sqlite));
     let source = picture_and_sound(&world, 26);
 
     let flags = ["--preset", "veryfast", "--slots", "2", "--dash"];
@@ -29,7 +29,7 @@ fn a_stream_plays_over_every_seam_in_every_rung() {
 
 #[test]
 fn every_codec_the_browser_knows_plays() {
-    let (_seat, world) = (Seat::take(Seat::ALL), World::bare(Engine::Sqlite));
+    let (_seat, world) = (Seat::take(Seat::REAL_TIME), World::bare(Engine::Sqlite));
     let source = picture_and_sound(&world, 6);
 
     let flags = ["--codec", "h264,hevc,av1", "--rungs", "240p", "--segment-seconds", "2", "--dash"];
@@ -40,7 +40,7 @@ fn every_codec_the_browser_knows_plays() {
 
 #[test]
 fn sound_alone_plays() {
-    let (_seat, world) = (Seat::take(Seat::ALL), World::bare(Engine::Sqlite));
+    let (_seat, world) = (Seat::take(Seat::REAL_TIME), World::bare(Engine::Sqlite));
     let source = world.folder.path().join("source.m4a");
     ffmpeg(&["-f", "lavfi", "-i", "sine=frequency=440:duration=14"], &source);
 

@@ -123,7 +123,8 @@ fn ends_as_a_failure(action: &str, limited: fn(Program) -> Program) {
     assert!(told.contains("starting it again"), "{told}");
     assert!(told.contains("chunk 1 of encode (") && told.contains("3 workers died"), "{told}");
     assert_eq!(processes, []);
-    room.executions(1).each_task_committed_once();
+    // The optional thumbnails may have died with the chunk each time.
+    room.executions(1).none_committed_twice();
     room.is_complete();
 }
 

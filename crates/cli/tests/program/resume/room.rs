@@ -183,9 +183,17 @@ impl Executions {
         others.map(|execution| format!("{}: {}", execution["status"], execution["error"])).collect()
     }
 
+    /// No task was committed by two executions.
+    pub fn none_committed_twice(&self) {
+        let mut tasks: Vec<String> = self.committed().iter().map(|id| task(id)).collect();
+        let all = tasks.len();
+        tasks.sort();
+        tasks.dedup();
+        assert_eq!(tasks.len(), all, "{tasks:?}");
+    }
+
     /// Every task was committed, and by one execution alone.
     pub fn each_task_committed_once(&self) {
-        let task = |id: &str| id.rsplit_once('.').unwrap().0.to_owned();
         let all = self.all().iter().map(|execution| task(execution["id"].as_str().unwrap()));
         let mut tasks: Vec<String> = all.collect();
         tasks.sort();
@@ -194,6 +202,11 @@ impl Executions {
         committed.sort();
         assert_eq!(committed, tasks);
     }
+}
+
+/// The task of an execution.
+fn task(id: &str) -> String {
+    id.rsplit_once('.').unwrap().0.to_owned()
 }
 
 pub fn make_source(path: &Path, Length(seconds): Length, tone: u32) {
