@@ -32,10 +32,11 @@ on![
     RCLONE as rclone:
     objects_come_and_go, a_large_object_is_written_in_parts, nobody_replaces_a_sealed_object, a_signed_url_is_for_one_object,
 ];
-// It breaks down at a part of what was given up, so nothing is sealed there.
+// It breaks down at a part of what was given up, so nothing is sealed there. And it looks whether there is an object before
+// it writes one, so that two at once may both succeed.
 on![
     MOTO as moto:
-    objects_come_and_go, a_large_object_is_written_in_parts, of_two_who_create_an_object_one_is_refused,
+    objects_come_and_go, a_large_object_is_written_in_parts, an_object_that_is_there_is_not_created_again,
     a_lost_answer_to_a_creation_leaves_what_was_created,
 ];
 on![
@@ -124,6 +125,16 @@ async fn nobody_replaces_a_sealed_object(store: &Store, prefix: &str) {
     assert_eq!(content(&bucket, "source.mov", None).await, b"quick");
     bucket.give_up_unfinished(Duration::ZERO).await.unwrap();
     assert_eq!(names(&bucket, "").await, ["source.mov"]);
+}
+
+async fn an_object_that_is_there_is_not_created_again(store: &Store, prefix: &str) {
+    let bucket = store.bucket(prefix);
+    bucket.create("piece", Bytes::from_static(b"one")).await.unwrap();
+
+    let other = bucket.create("piece", Bytes::from_static(b"other")).await;
+
+    assert!(matches!(other, Err(Error::Taken(_))), "{other:?}");
+    assert_eq!(content(&bucket, "piece", None).await, b"one");
 }
 
 async fn of_two_who_create_an_object_one_is_refused(store: &Store, prefix: &str) {

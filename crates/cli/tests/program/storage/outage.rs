@@ -6,7 +6,7 @@ use crate::support::{Engine, until};
 use serde_json::Value;
 
 const SETTINGS: [(&str, &str); 2] =
-    [("VODMILL_MAX_RETRY_ATTEMPTS", "1"), ("VODMILL_ENCODER_STALL_SECONDS", "1")];
+    [("VODMILL_MAX_RETRY_ATTEMPTS", "1"), ("VODMILL_ENCODER_STALL_SECONDS", "4")];
 
 #[test]
 fn a_storage_that_falls_silent_costs_a_worker_inside_the_server_no_attempt() {
