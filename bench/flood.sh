@@ -11,9 +11,15 @@ cd "$(dirname "$0")/.."
 connections=${CONNECTIONS:-2000} seconds=${SECONDS_EACH:-60}
 folder=$(mktemp -d)
 server=
-trap '[[ -z $server ]] || kill "$server" 2>/dev/null; rm -rf "$folder"' EXIT
+trap 'end_server; rm -rf "$folder"' EXIT
 export VODMILL_ADMIN_SECRET=a-secret-for-the-benchmark VODMILL_LISTEN=127.0.0.1:18098
 ulimit -n "$(ulimit -Hn)"
+
+end_server() {
+  [[ -n $server ]] || return 0
+  kill "$server" 2>/dev/null || true
+  wait "$server" || true
+}
 
 main() {
   local id command

@@ -2,7 +2,10 @@
 //!
 //! A connection counts against its address until a request on it authenticates. A connection of a trusted proxy does not;
 //! each unauthenticated request on it counts against the client that the proxy names, until it is answered.
+//!
+//! The requests of such a client are also taken up no faster than its [`Pace`].
 
+use crate::pace::Pace;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +53,7 @@ impl Reached {
 pub struct Connections {
     caps: Caps,
     open: Mutex<Open>,
+    pace: Pace,
 }
 
 #[derive(Default)]
@@ -61,7 +65,7 @@ struct Open {
 
 impl Connections {
     pub fn new(caps: Caps) -> Arc<Self> {
-        Arc::new(Connections { caps, open: Mutex::default() })
+        Arc::new(Connections { caps, open: Mutex::default(), pace: Pace::default() })
     }
 
     /// A connection of a client, which has not authenticated yet.
@@ -141,6 +145,14 @@ impl Visitor {
 
     pub fn has_authenticated(&self) -> bool {
         self.address().is_none()
+    }
+
+    /// Waits until its next request is due, unless it has authenticated.
+    pub async fn keep_pace(&self) {
+        let unknown = *self.address();
+        if let Some(client) = unknown {
+            self.connections.pace.keep(client).await;
+        }
     }
 
     /// From now on it does not count against its address.

@@ -37,6 +37,7 @@ mod janitor;
 mod listen;
 pub mod metrics;
 mod openapi;
+mod pace;
 mod page;
 mod pieces;
 mod playback;

@@ -163,6 +163,7 @@ impl Client {
             Ok(visitor) => visitor,
             Err(reached) => return with(request_id::refusal(Error::TooManyConnections(reached)), answered),
         };
+        visitor.keep_pace().await;
         parts.extensions.insert(visitor.clone());
         let Ok(response) = router.call(Request::from_parts(parts, body)).await;
         // A client counts until it has its answer: a slow reader is at it for long.

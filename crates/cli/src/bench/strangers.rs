@@ -121,6 +121,8 @@ impl Args {
         };
         let mut outcomes = Vec::new();
         for kinds in rounds {
+            let names: Vec<String> = kinds.iter().map(|kind| kind.name()).collect();
+            eprintln!("{} for {} s", names.join(", "), self.seconds);
             outcomes.push(self.round(kinds).await?);
         }
         output::listing(
