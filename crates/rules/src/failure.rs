@@ -3,7 +3,7 @@
 /// Stored with the aborted execution; decides whether the task is tried again and whether the attempt counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// May succeed when tried again: a full disk, a crashed encoder, a lost network.
+    /// May succeed when tried again: a crashed encoder, a lost network.
     Transient,
     /// Would fail again: a broken input, a program that is not there.
     Permanent,
@@ -16,6 +16,8 @@ pub enum Kind {
     Drained,
     /// Where files are kept did not answer or had no room; uses up no attempt, up to [`MOST_SPARED`] times.
     StorageAway,
+    /// The worker's own disk was full; uses up no attempt, up to [`MOST_SPARED`] times.
+    DiskFull,
     /// The worker fell silent, or its encoder stopped making progress.
     LeaseExpired,
     /// The worker process died while it held the lease. The work may have killed it, so it uses up an attempt.
@@ -38,6 +40,7 @@ crate::words::words!("failure kind", Kind {
     Rejected => "rejected",
     Drained => "drained",
     StorageAway => "storage_away",
+    DiskFull => "disk_full",
     LeaseExpired => "lease_expired",
     WorkerLost => "worker_lost",
     Withdrawn => "withdrawn",
@@ -54,7 +57,12 @@ impl Kind {
     pub const fn counts(self) -> bool {
         match self {
             Kind::Transient | Kind::Permanent | Kind::LeaseExpired | Kind::WorkerLost => true,
-            Kind::Unconfirmed | Kind::Rejected | Kind::Drained | Kind::StorageAway | Kind::Withdrawn => false,
+            Kind::Unconfirmed
+            | Kind::Rejected
+            | Kind::Drained
+            | Kind::StorageAway
+            | Kind::DiskFull
+            | Kind::Withdrawn => false,
         }
     }
 
@@ -68,15 +76,16 @@ impl Kind {
             | Kind::Rejected
             | Kind::Drained
             | Kind::StorageAway
+            | Kind::DiskFull
             | Kind::Withdrawn => false,
         }
     }
 
-    /// What a worker's word comes to, after so many executions that used up no attempt: a task is not given back for the
-    /// storage's sake for ever, and a remote worker alone does not decide that work is hopeless.
+    /// What a worker's word comes to, after so many executions that used up no attempt: a task is not given back for want
+    /// of storage or disk for ever, and a remote worker alone does not decide that work is hopeless.
     pub const fn after(self, spared: u32, witness: Witness) -> Kind {
         match (self, witness) {
-            (Kind::StorageAway, _) if spared >= MOST_SPARED => Kind::Transient,
+            (Kind::StorageAway | Kind::DiskFull, _) if spared >= MOST_SPARED => Kind::Transient,
             (Kind::Rejected, _) if spared >= MOST_REJECTED => Kind::Transient,
             (Kind::Permanent, Witness::Remote { is_second: false }) => Kind::Unconfirmed,
             (kind, _) => kind,

@@ -437,7 +437,9 @@ fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Mi
         | failure::Kind::Rejected
         | failure::Kind::Drained
         | failure::Kind::Withdrawn => Next::RetryAt(now),
-        failure::Kind::StorageAway => Next::RetryAt(now + delay(spared.saturating_add(1))),
+        failure::Kind::StorageAway | failure::Kind::DiskFull => {
+            Next::RetryAt(now + delay(spared.saturating_add(1)))
+        }
         failure::Kind::Transient | failure::Kind::LeaseExpired | failure::Kind::WorkerLost
             if task.attempts < task.max_attempts =>
         {

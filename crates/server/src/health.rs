@@ -77,6 +77,14 @@ struct Detail {
     ready_tasks: i64,
     running_tasks: i64,
     undelivered_messages: i64,
+    /// Workers that take nothing new for now because their machines have too little disk or memory left.
+    refusing_workers: Vec<Refusing>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Refusing {
+    worker: String,
+    reason: String,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -109,12 +117,17 @@ async fn detail(admin: Result<Admin>, State(app): State<App>) -> Response {
     if admin.is_err() {
         return (status, [NO_STORE], Json(health)).into_response();
     }
+    let refusing = app.store.refusing().await.unwrap_or_default();
     let detail = Detail {
         health,
         storage: Storage::look(&app.data).await,
         ready_tasks: counts.ready_tasks,
         running_tasks: counts.running_tasks,
         undelivered_messages: counts.undelivered_messages,
+        refusing_workers: refusing
+            .into_iter()
+            .map(|it| Refusing { worker: it.worker, reason: it.reason })
+            .collect(),
     };
     (status, [NO_STORE], Json(detail)).into_response()
 }

@@ -95,7 +95,8 @@ HAVING count(e.fence) <> t.fence - CASE WHEN t.leased_at IS NULL THEN 0 ELSE 1 E
         sql: "
 SELECT t.id, 'counts ' || t.attempts || ' attempts, of which ' || count(e.fence) || ' were aborted'
 FROM task t LEFT JOIN execution_aborted e
-    ON e.task_id = t.id AND e.failure NOT IN ('drained', 'storage_away', 'unconfirmed', 'withdrawn')
+    ON e.task_id = t.id AND e.failure NOT IN
+        ('disk_full', 'drained', 'rejected', 'storage_away', 'unconfirmed', 'withdrawn')
 GROUP BY t.id, t.attempts, t.leased_at
 HAVING count(e.fence) + CASE WHEN t.leased_at IS NULL THEN 0 ELSE 1 END < t.attempts",
     },
@@ -333,6 +334,21 @@ async fn wrong_outcomes(tx: &mut Tx) -> Result<Vec<Finding>> {
                     ),
                 });
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rules::failure::Kind;
+
+    #[test]
+    fn the_check_of_attempts_leaves_out_every_kind_that_uses_up_none() {
+        let check = CHECKS.iter().find(|check| check.name.starts_with("attempts are")).expect("it is there");
+
+        for kind in Kind::ALL {
+            assert_eq!(check.sql.contains(&format!("'{kind}'")), !kind.counts(), "{kind}");
         }
     }
 }

@@ -47,8 +47,10 @@ SELECT count(*) FROM (
 ) ahead";
 
 const RETRYING: &str = "
-SELECT t.id, t.due_at, t.attempts, t.max_attempts, t.failure, e.error
-FROM task t LEFT JOIN execution_aborted e ON e.task_id = t.id AND e.fence = t.fence
+SELECT t.id, t.due_at, t.attempts, t.max_attempts, t.failure, e.error, coalesce(w.name, e.worker_id)
+FROM task t
+LEFT JOIN execution_aborted e ON e.task_id = t.id AND e.fence = t.fence
+LEFT JOIN worker w ON w.id = e.worker_id
 WHERE t.id BETWEEN $1 AND $2 AND t.due_at IS NOT NULL
 ORDER BY t.due_at LIMIT $3";
 
@@ -221,15 +223,15 @@ async fn running(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()
 }
 
 async fn retrying(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()> {
-    type Row = (i64, i64, i64, i64, Option<String>, Option<String>);
+    type Row = (i64, i64, i64, i64, Option<String>, Option<String>, Option<String>);
     let (first, last) = TaskId::range(id);
     let now = tx.now();
     let rows: Vec<Row> = tx.query(RETRYING).bind(first).bind(last).bind(FEW).all().await?;
     let on_trial = lost_worker::on_trial(tx).await?;
-    for (task, due_at, attempts, max_attempts, failure, error) in rows {
+    for (task, due_at, attempts, max_attempts, failure, error, worker) in rows {
         let is_due = due_at <= now.0 && attempts + 1 == max_attempts;
-        let is_suspect = failure::Kind::read(failure.as_deref().unwrap_or_default()).is_of_the_worker();
-        if let Some(other) = on_trial.first().filter(|_| is_due && is_suspect) {
+        let failure = failure::Kind::read(failure.as_deref().unwrap_or_default());
+        if let Some(other) = on_trial.first().filter(|_| is_due && failure.is_of_the_worker()) {
             let task = TaskId(task);
             reasons.push(format!(
                 "Task {task} failed {attempts} of {max_attempts} times and may have killed its workers. It waits for its \
@@ -239,15 +241,19 @@ async fn retrying(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<(
         }
         let (task, again) = (TaskId(task), span(Millis(due_at) - now));
         let error = error.unwrap_or_else(|| "no reason was recorded".into());
-        reasons.push(if failure.as_deref() == Some(failure::Kind::StorageAway.as_str()) {
-            format!(
+        let worker = worker.unwrap_or_default();
+        reasons.push(match failure {
+            failure::Kind::StorageAway => format!(
                 "Task {task} waits for the storage and is tried again in {again}; that uses up none of its \
                  {max_attempts} attempts: {error}."
-            )
-        } else {
-            format!(
+            ),
+            failure::Kind::DiskFull => format!(
+                "The disk of worker {worker} was full when it worked on task {task}, which is tried again in {again}, \
+                 elsewhere if another worker can do it; that uses up none of its {max_attempts} attempts: {error}."
+            ),
+            _ => format!(
                 "Task {task} failed {attempts} of {max_attempts} times and is looked at again in {again}: {error}."
-            )
+            ),
         });
     }
     Ok(())

@@ -270,8 +270,8 @@ pub struct Direct {
 pub struct FailRequest {
     #[schema(value_type = Object)]
     pub proof: LeaseToken,
-    /// `transient` is worth another try, `permanent` is not; `storage_away` is, and uses up no attempt: where files are
-    /// kept did not answer, or had no room.
+    /// `transient` is worth another try, `permanent` is not. Two more are, and use up no attempt: `storage_away`, where
+    /// files are kept did not answer or had no room, and `disk_full`, the worker's own disk had none.
     #[schema(value_type = String, example = "transient")]
     pub kind: failure::Kind,
     pub message: String,

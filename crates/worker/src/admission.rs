@@ -65,8 +65,12 @@ impl Admission {
         if self.memory.as_ref().is_some_and(Budget::is_short) {
             return Err(Shortage::Encoders);
         }
-        let room = if self.looks() { (self.gauge.0)(folder) } else { Room::default() };
-        let on_disk = self.fit_on_disk(room.disk, at_work.running)?;
+        let room = if self.looks() || at_work.disk > 0 {
+            (self.gauge.0)(folder)
+        } else {
+            Room::default()
+        };
+        let on_disk = self.fit_on_disk(room.disk, at_work)?;
         let in_memory = self.fit_in_memory(room.memory)?;
         Ok(wanted.min(sessions).min(on_disk).min(in_memory))
     }
@@ -76,12 +80,18 @@ impl Admission {
         self.disk_reserve > 0 || self.disk_per_task > 0 || self.memory_per_task > 0
     }
 
+    pub(crate) fn disk_free(&self, folder: &Path) -> Option<u64> {
+        (self.gauge.0)(folder).disk
+    }
+
     /// Those at work may still write all they may.
-    fn fit_on_disk(&self, free: Option<u64>, running: u32) -> Result<u32, Shortage> {
+    fn fit_on_disk(&self, free: Option<u64>, at_work: AtWork) -> Result<u32, Shortage> {
         let Some(free) = free else { return Ok(u32::MAX) };
-        let needed = self.disk_reserve.saturating_add(self.disk_per_task.saturating_mul(running.into()));
-        let fit = fit(free.checked_sub(needed), self.disk_per_task);
-        fit.ok_or(Shortage::Disk { free, needed: needed.saturating_add(self.disk_per_task) })
+        let running = self.disk_per_task.saturating_mul(at_work.running.into());
+        let needed = self.disk_reserve.saturating_add(running);
+        let fit = fit(free.checked_sub(needed), self.disk_per_task).filter(|_| free >= at_work.disk);
+        let needed = needed.saturating_add(self.disk_per_task).max(at_work.disk);
+        fit.ok_or(Shortage::Disk { free, needed })
     }
 
     /// Those at work have taken theirs.
@@ -103,6 +113,8 @@ pub(crate) struct AtWork {
     pub running: u32,
     /// Of those, the ones that may use a hardware encoder.
     pub encoding: u32,
+    /// What has to be free on the disk because less was not enough lately, in bytes.
+    pub disk: u64,
 }
 
 /// What is free, in bytes; none where it cannot be found out, and then nothing is asked of it.
@@ -172,7 +184,19 @@ mod tests {
             encoder_sessions: Some(2),
             ..Admission::considerate()
         };
-        admission.admit(8, AtWork { running, encoding }, Path::new("/"))
+        admission.admit(8, AtWork { running, encoding, disk: 0 }, Path::new("/"))
+    }
+
+    #[test]
+    fn after_a_full_disk_more_has_to_be_free() {
+        let admitted = |free: u64| {
+            let gauge = Gauge::new(move |_| Room { disk: Some(free), memory: None });
+            let admission = Admission { gauge, ..Admission::default() };
+            admission.admit(8, AtWork { disk: GIB, ..AtWork::default() }, Path::new("/"))
+        };
+
+        assert_eq!(admitted(GIB), Ok(8));
+        assert_eq!(admitted(GIB - 1), Err(Shortage::Disk { free: GIB - 1, needed: GIB }));
     }
 
     #[test]
@@ -199,6 +223,9 @@ mod tests {
 
     #[test]
     fn who_asks_for_nothing_is_given_everything() {
-        assert_eq!(Admission::default().admit(8, AtWork { running: 9, encoding: 9 }, Path::new("/")), Ok(8));
+        assert_eq!(
+            Admission::default().admit(8, AtWork { running: 9, encoding: 9, disk: 0 }, Path::new("/")),
+            Ok(8)
+        );
     }
 }

@@ -16,6 +16,7 @@ use crate::handler::Failed;
 use crate::process::{self, Command, Exit, Progress, Status};
 use crate::stop::Stop;
 use crate::trace;
+use crate::transcode::disk;
 
 /// How much of a command line is kept.
 const COMMAND_LIMIT: usize = 4 * 1024;
@@ -68,7 +69,7 @@ impl Context {
     pub async fn folder(&self) -> Result<&Path, Failed> {
         let make = || tokio::fs::create_dir_all(&self.folder);
         let made = self.made.get_or_try_init(make).await;
-        made.map_err(|error| Failed::transient(format!("cannot make {}: {error}", self.folder.display())))?;
+        made.map_err(|error| disk("making", &self.folder, &error))?;
         Ok(&self.folder)
     }
 

@@ -14,7 +14,7 @@ use wire::Assignment;
 use crate::handler::Failed;
 use crate::limits::still_for;
 use crate::remote::{self, Client, Relay, Source};
-use crate::transcode::disk;
+use crate::transcode::{disk, is_full};
 use crate::{Context, shared};
 
 /// How many files are under way at a time.
@@ -214,9 +214,10 @@ pub(crate) async fn ask<T>(
         },
     };
     context.progress.beat();
-    answer.map_err(|error| match error.is_absence() {
-        true => Failed::storage_away(error.to_string()),
-        false => Failed::transient(error.to_string()),
+    answer.map_err(|error| match &error {
+        bucket::Error::Disk(cause) if is_full(cause) => Failed::disk_full(format!("{error}: {cause}")),
+        _ if error.is_absence() => Failed::storage_away(error.to_string()),
+        _ => Failed::transient(error.to_string()),
     })
 }
 

@@ -124,14 +124,19 @@ async fn succeed<D: Desk>(shared: &Shared<D>, running: &Running, outcome: Outcom
     }
 }
 
-async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, failed: Failed) -> Fate {
+async fn fail<D: Desk>(shared: &Shared<D>, running: &Running, mut failed: Failed) -> Fate {
+    if failed.kind == Kind::DiskFull && shared.options.fails_on_full_disk {
+        failed.kind = Kind::Transient;
+    }
     let (id, kind) = (running.id(), failed.kind);
     match kind {
         Kind::Drained => info!("giving back {id}"),
         _ => warn!(failure = %kind, "failed: {id}: {failed}"),
     }
-    if kind == Kind::StorageAway {
-        shared.storage.is_away();
+    match kind {
+        Kind::StorageAway => shared.storage.is_away(),
+        Kind::DiskFull => shared.disk_was_full().await,
+        _ => {}
     }
     match report::fail(shared, running, failed).await {
         Told::Taken if !kind.counts() => Fate::GivenBack,

@@ -64,6 +64,11 @@ impl Failed {
         Failed { kind: failure::Kind::StorageAway, message: message.into() }
     }
 
+    /// This machine's disk was full; uses up no attempt.
+    pub fn disk_full(message: impl Into<String>) -> Self {
+        Failed { kind: failure::Kind::DiskFull, message: message.into() }
+    }
+
     /// Would fail again, here or elsewhere.
     pub fn permanent(message: impl Into<String>) -> Self {
         Failed { kind: failure::Kind::Permanent, message: message.into() }

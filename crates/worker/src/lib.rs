@@ -18,7 +18,7 @@
 //! | [`transcode`] | the kinds of work that make a stream of a video; [`encoders`] finds what they can use |
 //! | [`depot`] | where input comes from and output goes: this disk, or a server |
 //! | [`remote`] | a worker far from its server: its desk and its depot over HTTP |
-//! | [`admission`], [`memory`], `machine` | how much work fits: disk, memory, encoder sessions |
+//! | [`admission`], [`memory`], `machine`, `disk` | how much work fits: disk, memory, encoder sessions |
 //! | `workshop` | the folder executions work in, and what dead predecessors left there |
 //!
 //! To add a kind of work: write a [`Handler`] in a file of its own under `handler`, run its programs with
@@ -29,6 +29,7 @@ pub mod admission;
 pub mod context;
 mod cycle;
 pub mod depot;
+mod disk;
 mod dismissal;
 pub mod encoders;
 mod error;

@@ -39,6 +39,9 @@ pub struct Options {
     /// A worker that its desk asks to drain ends, unless this is set: then it stays, taking nothing, until it is enabled. For a
     /// process that goes on without its worker, and could not start another. Default: not set.
     pub outlives_drain: bool,
+    /// A task that finds the disk full fails, as somebody waits who can make room. Default: not set, it is given back at no
+    /// cost of an attempt, and the worker takes nothing new until there is room.
+    pub fails_on_full_disk: bool,
     /// Makes [`run`](crate::run()) return when there is nothing left to do. Default: none, it waits for ever.
     pub exit_when_idle: Option<IsOver>,
     /// Where executions get their working directories. Must be on this machine; its workers share it.
@@ -61,6 +64,7 @@ impl Options {
             answer_timeout: Duration::from_secs(30),
             drain_deadline: Duration::from_secs(300),
             outlives_drain: false,
+            fails_on_full_disk: false,
             exit_when_idle: None,
             folder: folder.into(),
         }

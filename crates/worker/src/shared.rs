@@ -14,6 +14,7 @@ use uuid::Uuid;
 use wire::{Desk, Heartbeat, Hello};
 
 use crate::admission::{AtWork, Shortage};
+use crate::disk::Disk;
 use crate::handler::Handlers;
 use crate::options::hostname;
 use crate::roster::Roster;
@@ -31,6 +32,7 @@ pub(crate) struct Shared<D> {
     pub roster: Arc<Roster>,
     pub tally: Tally,
     pub storage: Storage,
+    pub disk: Disk,
     pub workshop: Arc<Workshop>,
     /// Asks this worker alone; hears whoever asked [`run`](crate::run()).
     pub shutdown: Shutdown,
@@ -70,6 +72,7 @@ impl<D: Desk> Shared<D> {
             roster: Arc::new(Roster::new()),
             tally: Tally::default(),
             storage: Storage::default(),
+            disk: Disk::default(),
             workshop: Arc::new(workshop),
             shutdown,
             registered: SetOnce::new(),
@@ -156,13 +159,21 @@ impl<D: Desk> Shared<D> {
         let is_picture = |kind: &str| kind.parse().is_ok_and(pipeline::StageKind::is_picture);
         let encoding = running.iter().filter(|running| is_picture(&running.job.kind)).count();
         let encoding = if self.hello.capabilities.has_gpu() { count(encoding) } else { 0 };
-        let at_work = AtWork { running: count(running.len()), encoding };
+        let at_work = AtWork { running: count(running.len()), encoding, disk: self.disk.needed() };
         let (admission, folder) = (self.options.admission.clone(), self.options.folder.clone());
-        if !admission.looks() {
+        if !admission.looks() && at_work.disk == 0 {
             return admission.admit(wanted, at_work, &folder);
         }
         let looked = blocking(move || Ok(admission.admit(wanted, at_work, &folder))).await;
         looked.unwrap_or(Ok(wanted))
+    }
+
+    /// A task has found the disk full, and what it wrote is removed.
+    pub async fn disk_was_full(&self) {
+        let (admission, folder) = (self.options.admission.clone(), self.options.folder.clone());
+        if let Ok(Some(free)) = blocking(move || Ok(admission.disk_free(&folder))).await {
+            self.disk.was_full(free);
+        }
     }
 
     /// Remembers for the next heartbeat what is wanting. That all encoder sessions are in use is as it is meant to be.

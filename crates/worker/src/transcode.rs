@@ -43,8 +43,8 @@ pub use probe::look;
 pub use publish::Published;
 pub use source::Seen;
 pub use spec::{Order, spec};
-pub(crate) use tools::disk;
 pub use tools::{BadOutput, Tools};
+pub(crate) use tools::{disk, is_full};
 
 use crate::handler::{BoxFuture, Failed, Handler, Handlers, Outcome};
 use crate::{Context, handler};

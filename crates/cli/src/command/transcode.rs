@@ -262,6 +262,7 @@ impl Run<'_> {
         options.slots = self.slots;
         options.capabilities = self.capabilities.clone();
         options.heartbeat_interval = duration(self.store.options().heartbeat_interval);
+        options.fails_on_full_disk = true;
         // Who presses Ctrl-C wants it to end, and nothing that is committed is lost.
         options.drain_deadline = Duration::ZERO;
         // The desk is a file: only a full disk takes it away, and room may be made at any moment.

@@ -7,6 +7,7 @@ mod early;
 pub mod elsewhere;
 mod encoders;
 mod fleet;
+mod full_disk;
 mod home;
 mod identity;
 mod inventory;

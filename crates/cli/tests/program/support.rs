@@ -243,6 +243,25 @@ impl Program {
         self
     }
 
+    /// In a mount namespace of its own, where this folder is a disk of so many megabytes.
+    pub fn on_own_disk(mut self, folder: &Path, megabytes: u32) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        let script = format!("mount -t tmpfs -o size={megabytes}m tmpfs \"$1\"; shift; exec \"$@\"");
+        // unshare is of the Debian package util-linux.
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-euc", &script, "sh"]).arg(folder);
+        command.arg(self.command.get_program()).args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::null()).current_dir(self.command.get_current_dir().unwrap());
+        self.command = command;
+        self
+    }
+
     /// Runs it to its end.
     pub fn output(mut self) -> Output {
         let child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

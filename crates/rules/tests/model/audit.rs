@@ -135,6 +135,7 @@ fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
                 | failure::Kind::Rejected
                 | failure::Kind::Drained
                 | failure::Kind::StorageAway
+                | failure::Kind::DiskFull
                 | failure::Kind::Withdrawn
         )
     );

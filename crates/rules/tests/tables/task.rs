@@ -177,6 +177,9 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         Command::Fail { kind: failure::Kind::StorageAway, .. } => [
             "fail, storage_away" => fail(failure::Kind::StorageAway),
         ],
+        Command::Fail { kind: failure::Kind::DiskFull, .. } => [
+            "fail, disk_full" => fail(failure::Kind::DiskFull),
+        ],
         Command::Fail { kind: failure::Kind::LeaseExpired, .. } => [
             "fail, lease_expired" => fail(failure::Kind::LeaseExpired),
         ],

@@ -310,10 +310,10 @@ async fn fail(
 ) -> Result<Json<Verdict>> {
     // Only the server itself finds a lease expired or withdraws work.
     use failure::Kind as K;
-    if !matches!(said.kind, K::Transient | K::Permanent | K::StorageAway) {
+    if !matches!(said.kind, K::Transient | K::Permanent | K::StorageAway | K::DiskFull) {
         return Err(Error::unprocessable(
             "bad_failure",
-            format!("a worker cannot say `{}`; transient, permanent or storage_away", said.kind),
+            format!("a worker cannot say `{}`; transient, permanent, storage_away or disk_full", said.kind),
         ));
     }
     let FailRequest { proof, kind, message, usage, steps } = said;

@@ -165,7 +165,7 @@ async fn an_unconfirmed_failure_uses_up_no_attempt(world: &World) {
 /// However it failed: one that gives everything back at once must not keep a task from the others.
 async fn a_task_that_a_remote_worker_failed_goes_to_another(world: &World) {
     let (first, second) = (remote_noop(world).await, remote_noop(world).await);
-    for kind in [Kind::Transient, Kind::Drained, Kind::StorageAway] {
+    for kind in [Kind::Transient, Kind::Drained, Kind::StorageAway, Kind::DiskFull] {
         let job = world.submit(simple()).await;
         fails(world, &try_claim(world, first).await.unwrap(), kind).await;
         world.turn(60_000);

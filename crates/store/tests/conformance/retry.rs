@@ -2,7 +2,7 @@
 
 use crate::shop::{failure_of, simple, spec, wide};
 use crate::world::{LEASE, World};
-use rules::failure::Kind;
+use rules::failure::{Kind, MOST_SPARED};
 use rules::job::State;
 use rules::{JobId, WorkerId};
 use serde_json::json;
@@ -18,6 +18,7 @@ on_both_engines![
     a_poison_pill_ends_in_failed,
     draining_uses_no_attempt,
     a_storage_that_is_away_uses_no_attempt_and_is_waited_for,
+    a_full_disk_of_a_worker_uses_no_attempt_and_is_waited_for,
     a_task_is_not_spared_for_ever,
     a_failure_that_a_later_version_named_is_tried_again,
     a_job_goes_on_without_an_optional_stage,
@@ -156,18 +157,26 @@ async fn draining_uses_no_attempt(world: &World) {
 }
 
 async fn a_storage_that_is_away_uses_no_attempt_and_is_waited_for(world: &World) {
-    let (worker, job) = failed_once(world, simple(), Kind::StorageAway).await;
+    is_waited_for(world, Kind::StorageAway, "waits for the storage").await;
+}
+
+async fn a_full_disk_of_a_worker_uses_no_attempt_and_is_waited_for(world: &World) {
+    is_waited_for(world, Kind::DiskFull, "was full when it worked on task").await;
+}
+
+async fn is_waited_for(world: &World, kind: Kind, reason: &str) {
+    let (worker, job) = failed_once(world, simple(), kind).await;
 
     for nominal in [10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000] {
         let delay = delay(world, job).await;
         assert!((nominal * 3 / 4..=nominal * 5 / 4).contains(&delay), "{nominal}: {delay}");
         let why = world.store.why(job).await.unwrap().reasons.join(" ");
-        assert!(why.contains("waits for the storage") && why.contains("none of its 3 attempts"), "{why}");
+        assert!(why.contains(reason) && why.contains("none of its 3 attempts"), "{why}");
         world.turn(delay);
         world.orchestrate().await;
         let task = world.claim(worker).await;
         assert_eq!(task.attempt, 1);
-        world.fail(&task, Kind::StorageAway).await;
+        world.fail(&task, kind).await;
     }
 
     world.turn(delay(world, job).await);
@@ -175,7 +184,7 @@ async fn a_storage_that_is_away_uses_no_attempt_and_is_waited_for(world: &World)
     let task = world.claim(worker).await;
     assert_eq!(world.tasks(job).await[0].attempts, 1);
     let executions = world.executions(job).await;
-    let spared = executions.iter().filter(|it| it.failure.as_deref() == Some("storage_away"));
+    let spared = executions.iter().filter(|it| it.failure.as_deref() == Some(kind.as_str()));
     assert_eq!(spared.count(), 8);
     world.commit(&task).await;
     world.orchestrate().await;
@@ -188,10 +197,10 @@ async fn a_task_is_not_spared_for_ever(world: &World) {
     let (worker, job) =
         failed_once(world, spec(json!([{ "name": "work", "kind": "noop" }]), quick), Kind::StorageAway).await;
 
-    for _ in 0..rules::failure::MOST_SPARED + 2 {
+    for kind in [Kind::DiskFull, Kind::StorageAway].into_iter().cycle().take(MOST_SPARED as usize + 2) {
         world.turn(1);
         world.orchestrate().await;
-        world.fail(&world.claim(worker).await, Kind::StorageAway).await;
+        world.fail(&world.claim(worker).await, kind).await;
     }
 
     world.orchestrate().await;

@@ -94,7 +94,8 @@ impl HttpDesk {
 
     async fn say_failed(&self, mut failure: FailRequest) -> Result<Answer, Error> {
         let answer = self.say("fail", &failure).await;
-        if failure.kind == Kind::StorageAway && matches!(answer, Err(Error::Rejected(_))) {
+        let is_newer = matches!(failure.kind, Kind::StorageAway | Kind::DiskFull);
+        if is_newer && matches!(answer, Err(Error::Rejected(_))) {
             // A server of an older version does not know that word.
             failure.kind = Kind::Transient;
             return self.say("fail", &failure).await;

@@ -78,6 +78,7 @@ impl Tries {
 impl Upload<'_> {
     /// Returns when the file is there, as it was declared; `place` is where to put it, if not at the server.
     pub async fn send(&self, file: &DirectOutput, place: Option<Direct>) -> Result<(), Failed> {
+        failpoint::reached("upload", "before");
         if !self.send_directly(file, place).await? {
             self.send_to_server(&file.output).await?;
         }

@@ -256,16 +256,18 @@ impl Work<'_> {
 /// The disk's fault, or that of whoever filled it: worth another try.
 pub fn disk(doing: &str, path: &Path, error: &std::io::Error) -> Failed {
     let path = path.display();
-    match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            full(&format!("{doing} {path}"))
-        }
-        _ => Failed::transient(format!("{doing} {path} failed: {error}")),
+    match is_full(error) {
+        true => full(&format!("{doing} {path}")),
+        false => Failed::transient(format!("{doing} {path} failed: {error}")),
     }
 }
 
+pub fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 fn full(doing: &str) -> Failed {
-    Failed::transient(format!("{doing}: no space is left on the disk; make some and try again"))
+    Failed::disk_full(format!("{doing}: no space is left on the disk; make some and try again"))
 }
 
 fn cut_short(program: &str, step: &str, error: &Error) -> Failed {

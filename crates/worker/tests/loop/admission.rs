@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rules::failure::Kind;
+use tokio::time::Instant;
 use worker::admission::{Admission, Gauge, Room};
 
 use crate::desk::Said;
@@ -55,6 +57,41 @@ async fn no_more_is_claimed_than_there_is_room_for() {
 
     assert_eq!(with_little_room, [Said::Claim { max: 2, got: 2 }]);
     assert!(!scene.play.has_begun(tasks[3]), "two are at work, and there is room for two");
+}
+
+/// Less room is reserved than a task turns out to need.
+#[tokio::test(start_paused = true)]
+async fn after_a_full_disk_nothing_is_taken_until_there_is_more_room() {
+    let (mut scene, free) = scene();
+    (scene.options.admission.disk_reserve, scene.options.admission.disk_per_task) = (0, 0);
+    free.store(GIB, Ordering::Relaxed);
+    scene.submit("disk full");
+    let _worker = scene.start();
+    scene.desk.until_said(|said| matches!(said, Said::Fail(_, Kind::DiskFull, ..))).await;
+
+    let later = scene.submit_play();
+    turn_the_clock(300).await;
+    let without_room = scene.play.has_begun(later);
+    free.store(GIB + GIB / 2, Ordering::Relaxed);
+    let freed = Instant::now();
+    scene.play.until_begun(later).await;
+
+    assert!(!without_room);
+    assert!(freed.elapsed().as_secs() < 60, "long before it would have tried anyway");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_somebody_waits_a_full_disk_is_a_failure() {
+    let (mut scene, free) = scene();
+    scene.options.fails_on_full_disk = true;
+    free.store(2 * GIB, Ordering::Relaxed);
+    scene.submit("disk full");
+
+    let _worker = scene.start();
+    scene.desk.until_said(|said| matches!(said, Said::Fail(..))).await;
+
+    assert_eq!(scene.desk.count(|said| matches!(said, Said::Fail(_, Kind::Transient, ..))), 1);
+    scene.play.until_begun(scene.submit_play()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,6 +59,7 @@ impl Play {
         match how {
             "panic" => panic!("a slip of the pen"),
             "storage away" => return Err(Failed::storage_away("the bucket does not answer")),
+            "disk full" => return Err(Failed::disk_full("no space is left")),
             "break" => return Err(Failed::permanent("a broken input")),
             "write" => std::fs::write(context.folder().await?.join("half.mp4"), "…").unwrap(),
             _ => {}

@@ -438,7 +438,7 @@ impl<'a> Attack<'a> {
     }
 
     fn false_outage(&mut self, task: &Value) {
-        for kind in ["lease_expired", "withdrawn", "unconfirmed", "storage_away"] {
+        for kind in ["lease_expired", "withdrawn", "unconfirmed", "storage_away", "disk_full"] {
             self.fail(task, kind);
         }
     }

@@ -202,7 +202,23 @@ impl House {
 
     /// A worker process that knows only the server's address and its key.
     pub fn remote_worker(&self, name: &str, settings: &[(&str, &str)]) -> Remote {
-        let registered = self.post("/api/worker/register", json!({ "name": name }));
+        self.remote_worker_as(json!({ "name": name }), settings)
+    }
+
+    /// As [`House::remote_worker`], registered with these bounds.
+    pub fn remote_worker_as(&self, registration: Value, settings: &[(&str, &str)]) -> Remote {
+        self.remote_worker_with(registration, settings, |program, _| program)
+    }
+
+    /// As [`House::remote_worker_as`]; `change` is given the program and the folder it works in.
+    pub fn remote_worker_with(
+        &self,
+        registration: Value,
+        settings: &[(&str, &str)],
+        change: impl FnOnce(Program, &Path) -> Program,
+    ) -> Remote {
+        let registered = self.post("/api/worker/register", registration.clone());
+        let name = registration["name"].as_str().unwrap();
         let (log, work) = (format!("{name}.log"), format!("work-{name}"));
         let (log, work) = (self.world.folder.path().join(log), self.world.folder.path().join(work));
         let mut program = self
@@ -215,7 +231,7 @@ impl House {
             program = program.env(name, value);
         }
         let id = registered["worker_id"].as_str().unwrap().to_owned();
-        Remote { process: program.start_logged(&log), log, id }
+        Remote { process: change(program, &work).start_logged(&log), log, id }
     }
 
     /// The same worker as before the server was away.
