@@ -7,6 +7,7 @@ mod early;
 pub mod elsewhere;
 mod encoders;
 mod fleet;
+mod frozen;
 mod full_disk;
 mod home;
 mod identity;

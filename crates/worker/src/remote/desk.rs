@@ -179,7 +179,10 @@ impl Desk for HttpDesk {
             usage: commit.usage,
             steps: commit.steps.clone(),
         };
-        self.heard(commit.proof, self.say("complete", &request).await)
+        failpoint::reached("complete", "before");
+        let answer = self.say("complete", &request).await;
+        failpoint::reached("complete", "after");
+        self.heard(commit.proof, answer)
     }
 
     async fn fail(&self, failure: &Failure) -> Result<Answer, Error> {

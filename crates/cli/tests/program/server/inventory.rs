@@ -33,8 +33,12 @@ fn doctor(house: &House, flags: &[&str]) -> (bool, Vec<String>) {
 
 fn is_clean(house: &House) {
     for flags in [&[][..], &["--deep"]] {
-        until("nothing is off", || doctor(house, flags) == (true, Vec::new()));
+        is_clean_with(house, flags);
     }
+}
+
+pub fn is_clean_with(house: &House, flags: &[&str]) {
+    until("nothing is off", || doctor(house, flags) == (true, Vec::new()));
 }
 
 /// Finds one thing, if not at once (a storage may remember its listing for a moment), in which these words are.
