@@ -73,6 +73,48 @@ fn costs_nothing(harm: Harm) {
     site.world.is_healthy();
 }
 
+/// During one video: a storage that answers 500 to everything until work is given back, then takes seconds for each answer,
+/// then answers 500 to all that is written, then breaks off in the middle of what is read and written. Two workers encode; the job has one attempt.
+#[test]
+fn a_storage_that_fails_crawls_and_breaks_off_costs_a_video_time_and_nothing_else() {
+    let mut site = Site::quiet(Engine::Sqlite);
+    let storage = Harmed::before(&site.endpoint);
+    site.endpoint = storage.url();
+    let server =
+        site.server("a", &[("VODMILL_MAX_RETRY_ATTEMPTS", "1"), ("VODMILL_ENCODER_STALL_SECONDS", "6")]);
+    let _workers = ["one", "two"].map(|name| site.worker_called(name, &server, &server.url("")));
+    let file = std::fs::read(site.sample("talk.mkv", 4)).unwrap();
+    let struck = |method: usize| storage.struck()[method].1;
+    let (read, write) = (0, 1);
+    let failures = || -> Vec<String> {
+        let executions = server.get("/api/jobs/1/executions");
+        let all = executions.as_array().unwrap().iter();
+        all.filter_map(|it| it["failure"].as_str().map(str::to_owned)).collect()
+    };
+
+    upload(&server, &file, "talk");
+    storage.set(Some(Harm::Failing));
+    until("work is given back", || !failures().is_empty());
+    let before = struck(read);
+    storage.set(Some(Harm::Crawling));
+    until("some answers came late", || struck(read) > before + 8);
+    storage.set(Some(Harm::FailingWriting));
+    until("nobody could write for a while", || struck(write) > 8);
+    storage.set(Some(Harm::Truncated));
+    let video = server.video_is(1, "ready");
+    storage.set(None);
+
+    let failures = failures();
+    assert!(failures.iter().all(|failure| failure == "storage_away"), "{failures:?}");
+    site.is_published_once(1);
+    assert_eq!(video["generations"].as_array().unwrap().len(), 1);
+    site.is_tidy();
+    for depth in [&[][..], &["--deep"]] {
+        server.files_are_right(depth);
+    }
+    site.world.is_healthy();
+}
+
 macro_rules! each_harm_costs_nothing {
     ($($name:ident: $harm:ident,)*) => { $(
         #[test]
@@ -89,6 +131,33 @@ each_harm_costs_nothing! {
     truncated_answers_and_requests_cost_nothing: Truncated,
     connections_that_are_cut_cost_nothing: Cut,
     answers_that_get_lost_cost_nothing: Unanswered,
+}
+
+/// It holds URLs that are good for a while yet.
+#[test]
+fn a_worker_frozen_while_it_writes_to_the_bucket_publishes_nothing_late() {
+    let site = Site::quiet(Engine::Sqlite);
+    let server = site.server("a", &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.05")]);
+    let file = std::fs::read(site.sample("talk.mkv", 1)).unwrap();
+
+    for (video, moment) in [(1, "send_direct.before:2"), (2, "send_direct.after")] {
+        let name = format!("frozen-{video}");
+        let stop = [("VODMILL_FAILPOINT", moment), ("VODMILL_FAILPOINT_ACTION", "stop")];
+        let frozen = site.worker_with(&name, &server, &server.url(""), &stop);
+        upload(&server, &file, &format!("talk-{video}"));
+        until("the worker stands still", || frozen.is_stopped());
+        let _other = site.worker_called(&format!("other-{video}"), &server, &server.url(""));
+        server.video_is(video, "ready");
+
+        frozen.resume();
+
+        until("it drops what it was at", || frozen.said().contains("dropped"));
+        site.is_published_once(video);
+    }
+
+    site.is_tidy();
+    server.files_are_right(&["--deep"]);
+    site.world.is_healthy();
 }
 
 /// As a person would: again, if the server says that it cannot now.

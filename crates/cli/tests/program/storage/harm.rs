@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// All but `StuckReading` come to every second request for each object, beginning with the first. All listings are one
+/// All but the last four come to every second request for each object, beginning with the first. All listings are one
 /// object: of those who list at the same time, one may come to harm again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
@@ -25,6 +25,12 @@ pub enum Harm {
     Unanswered,
     /// What is read does not come, but for the first bytes of a file, for as long as the harm lasts.
     StuckReading,
+    /// 500 to every request, for as long as the harm lasts.
+    Failing,
+    /// The same to all that writes.
+    FailingWriting,
+    /// Every answer takes seconds.
+    Crawling,
 }
 
 #[derive(Clone)]
@@ -94,7 +100,13 @@ impl Shared {
                 std::thread::sleep(Duration::from_millis(700));
                 self.pass(&near, &request, usize::MAX, true)
             }
-            Some(Harm::Error) => request.refuse(near, "500 Internal Server Error", "InternalError"),
+            Some(Harm::Crawling) => {
+                std::thread::sleep(Duration::from_secs(2));
+                self.pass(&near, &request, usize::MAX, true)
+            }
+            Some(Harm::Error | Harm::Failing | Harm::FailingWriting) => {
+                request.refuse(near, "500 Internal Server Error", "InternalError")
+            }
             Some(Harm::SlowDown) => request.refuse(near, "503 Slow Down", "SlowDown"),
             Some(Harm::Truncated) => self.pass(&near, &request, usize::MAX, false),
             Some(Harm::Cut) => None,
@@ -114,6 +126,8 @@ impl Shared {
         let (method, struck) = self.struck.iter().find(|(method, _)| is_meant(method))?;
         let is_struck = match harm {
             Harm::StuckReading => *method == "GET" && !request.head.contains("bytes=0-511"),
+            Harm::Failing | Harm::Crawling => true,
+            Harm::FailingWriting => *method == "PUT",
             _ => {
                 let object = request.head.split(['?', '\r']).next().unwrap_or_default();
                 let object = object.trim_end_matches(" HTTP/1.1").to_owned();

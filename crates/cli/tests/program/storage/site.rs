@@ -2,7 +2,7 @@
 
 use super::bucket::{Bucket, KEY, SECRET};
 use crate::support::seat::Seat;
-use crate::support::{Engine, Process, World, http, until};
+use crate::support::{Engine, Process, Program, World, http, until};
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -34,8 +34,16 @@ impl Site {
         Site::of(World::new(engine))
     }
 
+    /// For a test that waits more than it works.
+    pub fn quiet(engine: Engine) -> Self {
+        Site::seated(Seat::take(2), World::new(engine))
+    }
+
     pub fn of(world: World) -> Self {
-        let seat = Seat::take(4);
+        Site::seated(Seat::take(4), world)
+    }
+
+    fn seated(seat: Seat, world: World) -> Self {
         let bucket = Bucket::start();
         let client = http()
             .timeout(Duration::from_secs(60))
@@ -60,22 +68,40 @@ impl Site {
     }
 
     pub fn worker_called(&self, name: &str, server: &Server<'_>, url: &str) -> Worker {
+        self.worker_with(name, server, url, &[])
+    }
+
+    pub fn worker_with(
+        &self,
+        name: &str,
+        server: &Server<'_>,
+        url: &str,
+        settings: &[(&str, &str)],
+    ) -> Worker {
         let registered = server.post("/api/worker/register", json!({ "name": name }));
         let key = registered["api_key"].as_str().unwrap().to_owned();
         let log = self.world.folder.path().join(format!("worker-{name}.log"));
-        let process = self.start_worker(name, &key, url, &log);
+        let process = self.start_worker(name, &key, url, &log, settings);
         Worker { process, name: name.into(), key, log }
     }
 
-    fn start_worker(&self, name: &str, key: &str, url: &str, log: &Path) -> Process {
+    fn start_worker(
+        &self,
+        name: &str,
+        key: &str,
+        url: &str,
+        log: &Path,
+        settings: &[(&str, &str)],
+    ) -> Process {
         let folder = self.world.folder.path().join(format!("work-{name}"));
-        self.world
+        let program = self
+            .world
             .vodmill(&["worker", "--server", url, "--slots", "1"])
             .env("VODMILL_WORKER_KEY", key)
             .env("VODMILL_WORK_FOLDER", folder.to_str().unwrap())
             .env("VODMILL_DATABASE_URL", "sqlite:/nowhere/at/all.db")
-            .env("VODMILL_LOG", "debug")
-            .start_logged(log)
+            .env("VODMILL_LOG", "debug");
+        settings.iter().fold(program, |program, (name, value)| program.env(name, value)).start_logged(log)
     }
 
     /// Small pictures that take much room in a file: what reads it is seen in every count.
@@ -128,7 +154,11 @@ pub struct Worker {
 impl Worker {
     pub fn restart(&mut self, site: &Site, url: &str) {
         self.process.kill();
-        self.process = site.start_worker(&self.name, &self.key, url, &self.log);
+        self.process = site.start_worker(&self.name, &self.key, url, &self.log, &[]);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.process.is_stopped()
     }
 
     pub fn pause(&self) {
@@ -149,17 +179,9 @@ impl Server<'_> {
     pub fn start(&mut self) {
         let log = self.log();
         let mut program = self
-            .site
-            .world
             .vodmill(&["serve"])
             .env("VODMILL_LISTEN", &format!("127.0.0.1:{}", self.port))
             .env("VODMILL_ADMIN_SECRET", ADMIN)
-            .env("VODMILL_DATA_FOLDER", self.data().to_str().unwrap())
-            .env("VODMILL_STORAGE", &Bucket::url())
-            .env("AWS_ENDPOINT", &self.site.endpoint)
-            .env("AWS_ACCESS_KEY_ID", KEY)
-            .env("AWS_SECRET_ACCESS_KEY", SECRET)
-            .env("AWS_REGION", "us-east-1")
             .env("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.1")
             .env("VODMILL_WORKER_HEARTBEAT_INTERVAL", "0.5")
             .env("VODMILL_SERVER_SLOTS", "0")
@@ -172,6 +194,23 @@ impl Server<'_> {
         let (process, address) = program.start_serving(&log);
         self.process = Some(process);
         self.port = address.rsplit_once(':').unwrap().1.parse().unwrap();
+    }
+
+    /// The program with this server's folder and bucket.
+    fn vodmill(&self, args: &[&str]) -> Program {
+        let program = self.site.world.vodmill(args);
+        program
+            .env("VODMILL_DATA_FOLDER", self.data().to_str().unwrap())
+            .env("VODMILL_STORAGE", &Bucket::url())
+            .env("AWS_ENDPOINT", &self.site.endpoint)
+            .env("AWS_ACCESS_KEY_ID", KEY)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+            .env("AWS_REGION", "us-east-1")
+    }
+
+    /// The files that the database names are in the bucket, and no others.
+    pub fn files_are_right(&self, flags: &[&str]) {
+        self.vodmill(&[&["doctor", "--files"], flags].concat()).succeeds();
     }
 
     pub fn kill(&mut self) {
