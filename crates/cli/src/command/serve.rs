@@ -46,7 +46,7 @@ const SHORTEST_SECRET: usize = 20;
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
         raise_open_files(settings.server_options()?.max_connections);
-        let guard = settings.examined_guard().await?;
+        let guard = settings.examined_guard(|missing| tracing::warn!("{missing}")).await?;
         let data = settings.data()?;
         warn_of_readers(data.root());
         reach(&data).await?;

@@ -128,7 +128,7 @@ impl Args {
     async fn tools(&self, folder: &Folder, settings: &Settings) -> anyhow::Result<Tools> {
         Ok(Tools {
             limits: super::worker::encoder_limits(self.encoder_memory),
-            guard: settings.examined_guard().await?,
+            guard: settings.examined_guard(output::tell).await?,
             file_limits: settings.file_limits()?,
             ..Tools::new(folder.parts())
         })

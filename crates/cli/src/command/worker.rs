@@ -68,7 +68,7 @@ impl Args {
         if let Some(address) = settings.server()? {
             self.suits_a_server()?;
             let options = self.options(settings)?;
-            let guard = settings.examined_guard().await?;
+            let guard = settings.examined_guard(|missing| tracing::warn!("{missing}")).await?;
             return self.remote.run(address, options, guard, settings.file_limits()?).await;
         }
         self.remote.suits_a_database()?;

@@ -11,8 +11,8 @@ impl Settings {
         Guard { sandbox: self.sandbox.unwrap_or_default(), ..Guard::default() }
     }
 
-    /// As [`Settings::guard`], for a program that is about to work: warns of what is missing of the sandbox, or refuses.
-    pub async fn examined_guard(&self) -> anyhow::Result<Guard> {
+    /// As [`Settings::guard`], for a program that is about to work: `warn` is told what is missing of the sandbox, or it refuses.
+    pub async fn examined_guard(&self, warn: impl FnOnce(&str)) -> anyhow::Result<Guard> {
         let guard = self.guard();
         if guard.sandbox == Sandbox::Off {
             return Ok(guard);
@@ -30,9 +30,9 @@ impl Settings {
                 .into());
             }
             Sandbox::BestEffort | Sandbox::Off => {
-                tracing::warn!(
+                warn(&format!(
                     "ffmpeg is not locked in completely, missing: {missing}; see `vodmill doctor --host`"
-                );
+                ));
             }
         }
         Ok(guard)

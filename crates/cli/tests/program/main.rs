@@ -20,6 +20,7 @@ mod poison;
 mod processes;
 mod redis;
 mod resume;
+mod sandbox;
 mod security;
 mod server;
 mod storage;

@@ -1,4 +1,5 @@
-//! What a command in a cage cannot do. Each test runs as this user and, where this user is root, as one without rights too.
+//! What a command in a cage cannot do. Each test runs as this user and, where this user is root, as one without rights too;
+//! each with network namespaces, and without.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -13,22 +14,43 @@ use super::scene::{Scene, run, runtime, stat};
 
 const NOBODY: u32 = 65534;
 
-/// A folder to work in, a file that is given and one that is not, as one user.
+/// What is taken away of the kernel.
+const NAMESPACES: &str = "namespaces";
+const ALL_PARTS: &str = "namespaces,landlock";
+
+/// A folder to work in, a file that is given and one that is not, as one user on one kernel.
 struct Prison {
     scene: Scene,
     guard: Guard,
     program: PathBuf,
+    lacks: Option<&'static str>,
 }
 
 impl Prison {
     fn of_each_user() -> Vec<Prison> {
+        [Prison::lacking(None), Prison::lacking(Some(NAMESPACES))].into_iter().flatten().collect()
+    }
+
+    /// Of each user, on a kernel that lacks these parts.
+    fn lacking(parts: Option<&'static str>) -> Vec<Prison> {
         // SAFETY: takes nothing and cannot fail.
         let is_root = unsafe { libc::geteuid() } == 0;
         if !is_root {
             println!("not root: what root can do in a cage is not tried");
         }
-        let own = Prison { guard: required(), ..Prison::new(None) };
-        [own].into_iter().chain(is_root.then(|| Prison::new(Some(NOBODY)))).collect()
+        let users = [None].into_iter().chain(is_root.then_some(Some(NOBODY)));
+        users.map(|user| Prison::new(user).on_kernel_lacking(parts)).collect()
+    }
+
+    fn on_kernel_lacking(mut self, parts: Option<&'static str>) -> Prison {
+        if let Some(parts) = parts {
+            let guard = std::mem::replace(&mut self.guard.program, self.program.clone());
+            let words = ["role", "lacking", parts].map(Into::into);
+            let rest = std::mem::take(&mut self.guard.args);
+            self.guard.args = words.into_iter().chain([guard.into()]).chain(rest).collect();
+        }
+        self.lacks = parts;
+        self
     }
 
     fn new(user: Option<u32>) -> Prison {
@@ -49,7 +71,7 @@ impl Prison {
             guard.args =
                 vec![uid, gid, "--clear-groups".into(), "--".into(), program.clone().into(), "guard".into()];
         }
-        Prison { scene, guard, program }
+        Prison { scene, guard, program, lacks: None }
     }
 
     fn work(&self) -> PathBuf {
@@ -190,8 +212,11 @@ pub fn a_caged_command_reaches_its_source_and_nothing_else_of_the_network() {
         let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
         let relay = TcpListener::bind("127.0.0.1:0").unwrap();
         let (door, other) = (relay.local_addr().unwrap(), elsewhere.local_addr().unwrap());
-        let outside = relay.try_clone().unwrap();
-        std::thread::spawn(move || answer(&outside));
+        // Both would answer whoever reaches them.
+        for listener in [&relay, &elsewhere] {
+            let outside = listener.try_clone().unwrap();
+            std::thread::spawn(move || answer(&outside));
+        }
         let opened = Door::new(door.port(), |inside| {
             std::thread::spawn(move || answer(&inside));
         });
@@ -296,5 +321,47 @@ pub fn a_guard_tells_what_of_the_cage_works_here() {
         for name in ["files", "processes", "signals", "inspection", "network", "privileges", "memory"] {
             assert!(names.contains(&name), "{names:?}");
         }
+        let relay = examined.items.iter().find(|item| item.name == "network of remote workers").unwrap();
+        let how = if prison.lacks.is_some() {
+            "Landlock: one TCP port"
+        } else {
+            "a network namespace"
+        };
+        assert!(relay.detail.starts_with(how), "{}", relay.detail);
+    }
+}
+
+pub fn where_landlock_is_missing_too_a_required_cage_does_not_close_and_the_rest_holds() {
+    for mut prison in Prison::lacking(Some(ALL_PARTS)) {
+        let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (door, elsewhere) =
+            (Door::new(relay.local_addr().unwrap().port(), |_| {}), relay.local_addr().unwrap().to_string());
+        std::thread::spawn(move || answer(&relay));
+        let mut command = prison.command(&["true"]);
+        let refused = run(&command).unwrap_err().to_string();
+        command.reach = Some(Reach::through(door));
+        let refused_with_source = run(&command).unwrap_err().to_string();
+        let examined = runtime().block_on(sandbox::examine(&prison.guard)).unwrap();
+        let missing: Vec<_> = examined.missing().map(|item| item.name.as_str()).collect();
+
+        prison.guard.sandbox = Sandbox::BestEffort;
+        let worker = std::process::id().to_string();
+        let can = prison.attempts(&[("read", "/etc/hostname"), ("thread", "")]);
+        let cannot = prison.attempts(&[
+            ("fork", ""),
+            ("run", "/bin/true"),
+            ("signal", &worker),
+            ("trace", &worker),
+            ("chmod", prison.scene.file("given").to_str().unwrap()),
+            ("fetch", &elsewhere),
+            ("datagram", ""),
+        ]);
+
+        assert!(refused.contains("the sandbox is required"), "{refused}");
+        assert!(refused.ends_with("files (Landlock)"), "{refused}");
+        assert!(refused_with_source.ends_with("files (Landlock), network"), "{refused_with_source}");
+        assert_eq!(missing, ["files", "network of remote workers"]);
+        assert_all_succeed(&can);
+        assert_all_fail(&cannot);
     }
 }

@@ -68,6 +68,7 @@ tests![
     cage::what_a_command_writes_is_limited_over_all_its_files,
     cage::where_a_cage_is_required_a_script_does_not_start,
     cage::a_guard_tells_what_of_the_cage_works_here,
+    cage::where_landlock_is_missing_too_a_required_cage_does_not_close_and_the_rest_holds,
 ];
 
 fn main() -> ExitCode {

@@ -13,6 +13,7 @@ pub fn play(args: impl Iterator<Item = OsString>) -> ExitCode {
         ["careless-worker", script] => careless_worker(script),
         ["attempt", ref attempts @ ..] => super::attempts::play(attempts),
         ["eat", mebibytes] => eat(mebibytes.parse().unwrap()),
+        ["lacking", parts, program, ref args @ ..] => lacking(parts, program, args),
         ref other => panic!("no such role: {other:?}"),
     }
     ExitCode::SUCCESS
@@ -30,6 +31,32 @@ fn careless_worker(script: &str) {
     let mut guard = std::process::Command::new("/proc/self/exe");
     guard.args(["guard", "--grace-ms", "0", "--", "sh", "-c", script]);
     guard.status().unwrap();
+}
+
+/// Becomes this program on a kernel that lacks some parts, with commas between: as under a container's profile, or as an
+/// older kernel is.
+#[cfg(target_os = "linux")]
+fn lacking(parts: &str, program: &str, args: &[&str]) {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    use std::os::unix::process::CommandExt;
+    for part in parts.split(',') {
+        let (call, errno) = match part {
+            "namespaces" => (libc::SYS_unshare, libc::EPERM),
+            "landlock" => (libc::SYS_landlock_create_ruleset, libc::ENOSYS),
+            other => panic!("no such part: {other}"),
+        };
+        let refused = SeccompAction::Errno(errno.cast_unsigned());
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let calls = [(call, Vec::new())].into();
+        let filter = SeccompFilter::new(calls, SeccompAction::Allow, refused, arch).unwrap();
+        seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+    }
+    panic!("{}", std::process::Command::new(program).args(args).exec());
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lacking(parts: &str, _: &str, _: &[&str]) {
+    panic!("there is no way to take {parts} away here");
 }
 
 fn eat(mebibytes: usize) {

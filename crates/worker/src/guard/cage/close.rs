@@ -17,6 +17,7 @@ pub(in crate::guard) struct Closed {
     pub(super) landlock: files::Kept,
     has_privileges: bool,
     has_calls: bool,
+    has_network: bool,
     is_script: bool,
 }
 
@@ -37,8 +38,10 @@ impl Cage {
             is_scoped: landlock.signals,
         };
         let has_calls = calls::restrict(&rules).is_ok();
+        // What may connect to the relay can connect to anybody, unless something knows ports.
+        let has_network = has_namespace || if self.port.is_some() { landlock.ports } else { has_calls };
         let listener = network.flatten();
-        Ok(Closed { listener, has_namespace, landlock, has_privileges, has_calls, is_script })
+        Ok(Closed { listener, has_namespace, landlock, has_privileges, has_calls, has_network, is_script })
     }
 }
 
@@ -49,7 +52,7 @@ impl Closed {
             (self.landlock.files, "files (Landlock)"),
             (self.has_calls, "system calls (seccomp)"),
             (self.has_privileges, "privileges"),
-            (self.has_namespace || self.has_calls, "network"),
+            (self.has_network, "network"),
             (!self.is_script, "starting programs (it is a script)"),
         ];
         parts.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
