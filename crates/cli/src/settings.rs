@@ -254,6 +254,10 @@ settings! {
     #[arg(long, env = "VODMILL_MAX_REPEATED_FRAMES", global = true, value_name = "N", hide_short_help = true)]
     max_repeated_frames: u64,
 
+    /// The most frames a picture may have in a second, in the file. Default: 1000
+    #[arg(long, env = "VODMILL_MAX_FRAME_RATE", global = true, value_name = "N", hide_short_help = true)]
+    max_frame_rate: f64,
+
     /// The largest picture, in millions of pixels. Default: 67.2
     #[arg(long, env = "VODMILL_MAX_MEGAPIXELS", global = true, value_name = "N", hide_short_help = true)]
     max_megapixels: f64,
@@ -480,6 +484,7 @@ impl Settings {
             max_video_hours: positive(self.max_video_hours, "max_video_hours", default.max_video_hours)?,
             max_frames: self.max_frames.unwrap_or(default.max_frames),
             max_repeated_frames: self.max_repeated_frames.unwrap_or(default.max_repeated_frames),
+            max_frame_rate: positive(self.max_frame_rate, "max_frame_rate", default.max_frame_rate)?,
             max_megapixels: positive(self.max_megapixels, "max_megapixels", default.max_megapixels)?,
             max_audio_tracks: self.max_audio_tracks.unwrap_or(default.max_audio_tracks),
             max_subtitle_tracks: self.max_subtitle_tracks.unwrap_or(default.max_subtitle_tracks),

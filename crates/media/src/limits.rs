@@ -16,6 +16,8 @@ pub struct FileLimits {
     /// Frames of a rendition that the file does not have: each repeats the one before. Default: 540,000, five hours at 30
     /// a second.
     pub max_repeated_frames: u64,
+    /// Frames in each second of the picture, as the file has them. Default: 1,000.
+    pub max_frame_rate: f64,
     /// Of the picture, in millions of pixels. Default: 67.2, twice that of 8K.
     pub max_megapixels: f64,
     /// More are left out. Default: 32.
@@ -36,6 +38,7 @@ impl Default for FileLimits {
             max_video_hours: 12.0,
             max_frames: 12 * 3600 * 60,
             max_repeated_frames: 5 * 3600 * 30,
+            max_frame_rate: 1000.0,
             max_megapixels: 67.2,
             max_audio_tracks: 32,
             max_subtitle_tracks: 32,
@@ -69,6 +72,7 @@ impl FileLimits {
             max_video_hours: f64::INFINITY,
             max_frames: u64::MAX,
             max_repeated_frames: u64::MAX,
+            max_frame_rate: f64::INFINITY,
             max_megapixels: f64::INFINITY,
             max_audio_tracks: u32::MAX,
             max_subtitle_tracks: u32::MAX,
@@ -118,6 +122,12 @@ impl FileLimits {
         if there.max(made) > self.max_frames {
             let found = format!("the picture has {there} frames, and {made} would be made of them");
             return Err(exceeded("max_frames", found, self.max_frames));
+        }
+        let rate = there as f64 / video.timing.picture_duration();
+        // Of fewer frames than that the rate is nothing that costs anything: two may be shown at almost the same time.
+        if rate > self.max_frame_rate && there as f64 > self.max_frame_rate {
+            let found = format!("the picture has about {rate:.0} frames a second");
+            return Err(exceeded("max_frame_rate", found, self.max_frame_rate));
         }
         let repeated = made.saturating_sub(there);
         if repeated > self.max_repeated_frames {

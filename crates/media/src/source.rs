@@ -133,6 +133,11 @@ impl Timing {
         self.frames as f64 / self.rate.to_f64()
     }
 
+    /// Without what the last frame is held for, in seconds.
+    pub fn picture_duration(&self) -> f64 {
+        self.frames.saturating_sub(self.held) as f64 / self.rate.to_f64()
+    }
+
     /// The first frame's time on the file's own clock, in seconds.
     pub fn first_seconds(&self) -> f64 {
         self.first as f64 * self.time_base.to_f64()

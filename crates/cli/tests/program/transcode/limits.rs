@@ -38,6 +38,25 @@ fn a_few_kilobytes_cannot_claim_days_of_video() {
     assert!(raised.contains("processor hours"), "{raised}");
 }
 
+/// What a header claims is not believed and costs nothing; what costs is frames that are there.
+#[test]
+fn a_file_of_too_many_frames_a_second_is_refused() {
+    let studio = Studio::new();
+    // NUT has ticks that are fine enough for such rates.
+    for (name, rate, seconds) in [("fast.nut", 100_000, 0.05), ("slow-motion.nut", 960, 2.0)] {
+        let picture = format!("color=size=32x32:rate={rate}:duration={seconds}");
+        studio.make(name, &["-f", "lavfi", "-i", &picture, "-c:v", "rawvideo"]);
+    }
+
+    let fast = refused(&studio, "fast.nut", &[]);
+    let raised = studio.vodmill(&["plan", "fast.nut"]).env("VODMILL_MAX_FRAME_RATE", "200000").succeeds();
+
+    assert!(fast.contains("frames a second") && fast.contains("at most 1000 are accepted"), "{fast}");
+    assert!(fast.contains("--max-frame-rate or VODMILL_MAX_FRAME_RATE"), "{fast}");
+    assert!(raised.contains("processor hours"), "{raised}");
+    studio.vodmill(&["plan", "slow-motion.nut"]).succeeds();
+}
+
 #[test]
 fn frames_pixels_tasks_and_cost_have_limits() {
     let studio = Studio::new();
