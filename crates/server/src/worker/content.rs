@@ -115,7 +115,10 @@ async fn compare(check: &ResultCheck, task: &Assignment, made: &TrackResult) -> 
                 tracing::warn!(execution.id = %id, "cannot compare what {id} made with the source: {failed}");
                 if tries == TRIES {
                     // Whoever made it has no part in this server's trouble with its disk.
-                    let kind = if failed.kind == Kind::StorageAway { failed.kind } else { Kind::Transient };
+                    let kind = match failed.kind {
+                        Kind::StorageAway | Kind::DiskFull => Kind::StorageAway,
+                        _ => Kind::Transient,
+                    };
                     return Outcome::Failed(kind, failed.to_string());
                 }
             }
