@@ -4,7 +4,10 @@
 
 pub mod house;
 pub mod seat;
+pub mod silent_line;
+pub mod small_disk;
 
+use small_disk::SmallDisk;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -65,9 +68,14 @@ impl World {
     /// A PostgreSQL server of its own.
     pub fn with_server() -> World {
         let server = Server::start();
+        World::at(server.url(), server)
+    }
+
+    /// On this server, in the database with this URL.
+    pub fn at(url: String, server: Server) -> World {
         let world = World {
             engine: Engine::Postgres,
-            url: server.url(),
+            url,
             folder: tempfile::tempdir().unwrap(),
             server: Some(server),
             program: this_program(),
@@ -455,13 +463,66 @@ fn this_program() -> Mutex<PathBuf> {
 /// A private PostgreSQL, to be restarted and killed.
 pub struct Server {
     folder: TempDir,
+    /// It sees a small disk, in the folder beside its own.
+    disk: Option<(SmallDisk, TempDir)>,
 }
 
 impl Server {
     pub fn start() -> Server {
-        let server = Server { folder: tempfile::Builder::new().prefix("vodmill-pg").tempdir().unwrap() };
+        let server = Server { folder: pg_folder(), disk: None };
         server.run("start", &[]);
         server
+    }
+
+    /// A server that can use a disk of this size.
+    pub fn with_small_disk(megabytes: u32) -> Server {
+        let at = pg_folder();
+        let disk = SmallDisk::on(at.path(), megabytes);
+        let server = Server { folder: pg_folder(), disk: Some((disk, at)) };
+        server.run("start", &["min_wal_size = 32MB", "max_wal_size = 32MB"]);
+        server
+    }
+
+    pub fn disk(&self) -> &SmallDisk {
+        &self.disk.as_ref().unwrap().0
+    }
+
+    /// A folder on its small disk that belongs to it.
+    pub fn folder_on_disk(&self, name: &str) -> PathBuf {
+        let (disk, at) = self.disk.as_ref().unwrap();
+        let path = disk.reached().join(name);
+        let mut install = Command::new("install");
+        install.args(["-d", "-m", "700"]);
+        if small_disk::is_root() {
+            install.args(["-o", "postgres"]);
+        }
+        assert!(install.arg(&path).status().unwrap().success());
+        at.path().join(name)
+    }
+
+    /// Where it keeps what it writes.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("postgres.log")).unwrap_or_default()
+    }
+
+    /// A copy of this server that follows it.
+    pub fn standby(&self) -> Server {
+        let standby = Server { folder: pg_folder(), disk: None };
+        standby.run("standby", &[self.folder.path().to_str().unwrap()]);
+        standby
+    }
+
+    /// Where clients look for it, from its next start on.
+    pub fn move_to_port_of(&self, other: &Server) {
+        std::fs::copy(other.folder.path().join("port"), self.folder.path().join("port")).unwrap();
+    }
+
+    pub fn promote(&self) {
+        self.run("promote", &[]);
     }
 
     pub fn restart(&self, mode: &str) {
@@ -481,17 +542,27 @@ impl Server {
     }
 
     fn run(&self, what: &str, more: &[&str]) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres");
-        let output = Command::new(script).arg(what).arg(self.folder.path()).args(more).output().unwrap();
+        let output = self.script().arg(what).arg(self.folder.path()).args(more).output().unwrap();
         assert!(output.status.success(), "scripts/postgres {what}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
+
+    fn script(&self) -> Command {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres");
+        match &self.disk {
+            Some((disk, _)) => disk.command(&script),
+            None => Command::new(script),
+        }
+    }
+}
+
+fn pg_folder() -> TempDir {
+    tempfile::Builder::new().prefix("vodmill-pg").tempdir().unwrap()
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres");
-        let _ = Command::new(script).arg("stop").arg(self.folder.path()).arg("immediate").output();
+        let _ = self.script().arg("stop").arg(self.folder.path()).arg("immediate").output();
     }
 }
 
