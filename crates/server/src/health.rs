@@ -52,7 +52,7 @@ async fn look(app: &App) -> (StatusCode, Health, Counts) {
     };
     let has_database = counts.as_ref().inspect_err(|why| tracing::warn!("unhealthy: {why}")).is_ok();
     let reason = match has_database {
-        true => app.reserve.shortage(),
+        true => app.store.shortage().or_else(|| app.reserve.shortage()),
         false => Some("the database does not answer".into()),
     };
     let is_well = reason.is_none();

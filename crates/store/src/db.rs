@@ -5,9 +5,11 @@
 
 use crate::dialect::{self, Engine, Statement};
 use crate::error::{Error, Result};
+use crate::fullness::Fullness;
 use crate::machine_clock::{self, MachineClock};
 use crate::rows::{self, Batch, Column, Shape};
-use crate::{text, transaction};
+use crate::text;
+use crate::transaction::{self, Patience};
 use rules::Millis;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,6 +28,7 @@ pub struct Db {
     pub(crate) machine: MachineClock,
     /// Whether statements may outlive their transaction on the server: not behind a transaction-mode pooler.
     pub(crate) keeps_statements: bool,
+    pub(crate) full: Fullness,
 }
 
 #[derive(Clone)]
@@ -155,7 +158,9 @@ impl Db {
     pub async fn write(&self, step: Step) -> Result<Tx> {
         let mut tx = match &self.pool {
             Pool::Postgres(pool) => {
-                self.tx(Inner::Postgres(transaction::Transaction::begin(pool, "BEGIN").await?), Some(step))
+                let patience = if step == Step::Migrate { Patience::Long } else { Patience::Usual };
+                let begun = transaction::Transaction::begin(pool, "BEGIN", patience).await?;
+                self.tx(Inner::Postgres(begun), Some(step))
             }
             Pool::Sqlite { writer, .. } => {
                 self.tx(Inner::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?), Some(step))
@@ -168,19 +173,20 @@ impl Db {
 
     /// Begins a snapshot that only reads, for whatever people ask.
     pub async fn read(&self) -> Result<Tx> {
-        self.snapshot(READ).await
+        self.snapshot(READ, Patience::Long).await
     }
 
     /// Begins a snapshot for a question that is asked all day long and answered by an index.
     pub async fn look(&self) -> Result<Tx> {
-        self.snapshot(BEGIN).await
+        self.snapshot(BEGIN, Patience::Usual).await
     }
 
-    async fn snapshot(&self, begin: &'static str) -> Result<Tx> {
+    async fn snapshot(&self, begin: &'static str, patience: Patience) -> Result<Tx> {
         let mut tx = match &self.pool {
             Pool::Postgres(pool) => {
                 let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                self.tx(Inner::Postgres(transaction::Transaction::begin(pool, snapshot).await?), None)
+                let begun = transaction::Transaction::begin(pool, snapshot, patience).await?;
+                self.tx(Inner::Postgres(begun), None)
             }
             Pool::Sqlite { reader, .. } => self.tx(Inner::Sqlite(reader.begin().await?), None),
         };
@@ -195,13 +201,22 @@ impl Db {
         let (is_on_disk,): (bool,) = snapshot.query(IS_ON_DISK).one().await?;
         drop(snapshot);
         if !is_on_disk {
-            sqlx::raw_sql(FLUSH).execute(pool).await?;
+            let mut tx = transaction::Transaction::begin(pool, "BEGIN", Patience::Usual).await?;
+            tx.answered(async |connection| sqlx::raw_sql(FLUSH).execute(connection).await.map(drop)).await?;
+            tx.commit().await?;
         }
         Ok(())
     }
 
     fn tx(&self, inner: Inner, step: Option<Step>) -> Tx {
-        Tx { inner, step, now: Millis(0), keeps_statements: self.keeps_statements, told_later: Vec::new() }
+        Tx {
+            inner,
+            step,
+            now: Millis(0),
+            keeps_statements: self.keeps_statements,
+            full: self.full.clone(),
+            told_later: Vec::new(),
+        }
     }
 
     async fn now(&self, tx: &mut Tx, begin: &'static str) -> Result<Millis> {
@@ -261,6 +276,7 @@ pub struct Tx {
     step: Option<Step>,
     now: Millis,
     keeps_statements: bool,
+    full: Fullness,
     told_later: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -284,10 +300,11 @@ impl Tx {
         if let Some(step) = &step {
             failpoint::reached(step, "before");
         }
-        match self.inner {
-            Inner::Postgres(tx) => tx.commit().await?,
-            Inner::Sqlite(tx) => tx.commit().await?,
-        }
+        let committed = match self.inner {
+            Inner::Postgres(tx) => tx.commit().await,
+            Inner::Sqlite(tx) => tx.commit().await,
+        };
+        self.full.note(committed.map_err(Error::from))?;
         if let Some(step) = &step {
             failpoint::reached(step, "after");
         }
@@ -308,7 +325,9 @@ impl Tx {
     pub(crate) async fn raw(&mut self, sql: &str) -> Result<()> {
         let sql = sqlx::AssertSqlSafe(sql);
         match &mut self.inner {
-            Inner::Postgres(tx) => sqlx::raw_sql(sql).execute(tx.connection()).await.map(drop)?,
+            Inner::Postgres(tx) => {
+                tx.answered(async |connection| sqlx::raw_sql(sql).execute(connection).await.map(drop)).await?
+            }
             Inner::Sqlite(tx) => sqlx::raw_sql(sql).execute(&mut **tx).await.map(drop)?,
         }
         Ok(())
@@ -367,11 +386,17 @@ impl<'t> Query<'t> {
     }
 
     pub async fn all<T: Row>(self) -> Result<Vec<T>> {
+        let full = self.tx.full.clone();
+        full.note(self.rows_of_answer().await)
+    }
+
+    async fn rows_of_answer<T: Row>(self) -> Result<Vec<T>> {
         let (sql, keeps) = (self.form(), self.tx.keeps_statements);
         Ok(match &mut self.tx.inner {
             Inner::Postgres(tx) => {
                 let values = for_postgres(self.given);
-                sqlx::query_as_with(sql, values).persistent(keeps).fetch_all(tx.connection()).await?
+                let query = sqlx::query_as_with(sql, values).persistent(keeps);
+                tx.answered(async |connection| query.fetch_all(connection).await).await?
             }
             Inner::Sqlite(tx) => {
                 sqlx::query_as_with(sql, for_sqlite(self.given)).fetch_all(&mut **tx).await?
@@ -404,15 +429,17 @@ impl<'t> Query<'t> {
 
     /// Runs the statement; how many rows it changed.
     pub async fn execute(self) -> Result<u64> {
+        let full = self.tx.full.clone();
+        full.note(self.rows_changed().await)
+    }
+
+    async fn rows_changed(self) -> Result<u64> {
         let (sql, keeps) = (self.form(), self.tx.keeps_statements);
         Ok(match &mut self.tx.inner {
             Inner::Postgres(tx) => {
                 let values = for_postgres(self.given);
-                sqlx::query_with(sql, values)
-                    .persistent(keeps)
-                    .execute(tx.connection())
-                    .await?
-                    .rows_affected()
+                let query = sqlx::query_with(sql, values).persistent(keeps);
+                tx.answered(async |connection| query.execute(connection).await).await?.rows_affected()
             }
             Inner::Sqlite(tx) => {
                 sqlx::query_with(sql, for_sqlite(self.given)).execute(&mut **tx).await?.rows_affected()

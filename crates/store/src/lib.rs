@@ -37,6 +37,7 @@ mod error;
 pub mod event;
 mod failed;
 mod from_row;
+mod fullness;
 pub mod hedge;
 pub mod history;
 pub mod hold;
@@ -106,6 +107,11 @@ pub struct Store {
 impl Store {
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Why the database can take nothing more, if it just said so.
+    pub fn shortage(&self) -> Option<String> {
+        self.db.full.reason()
     }
 
     pub fn wake(&self) -> &Wake {

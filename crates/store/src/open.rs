@@ -2,6 +2,7 @@
 
 use crate::db::{Clock, Db, Pool};
 use crate::error::{Error, Result};
+use crate::fullness::Fullness;
 use crate::machine_clock::MachineClock;
 use crate::wake::Wake;
 use crate::{Store, migrate};
@@ -126,6 +127,7 @@ async fn connect(location: &Location, options: &Options) -> Result<Db> {
         clock: options.clock.clone(),
         machine: MachineClock::default(),
         keeps_statements: !options.is_pooled,
+        full: Fullness::default(),
     })
 }
 
