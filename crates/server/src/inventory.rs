@@ -37,7 +37,7 @@ pub struct Inventory {
 
 /// Looks at all files of a database.
 pub async fn examine(store: &Store, data: &Data, depth: Depth) -> Result<Inventory> {
-    let mut look = Look { store, data, depth, found: Inventory::default() };
+    let mut look = Look { store, data, depth, restored: restored(store).await?, found: Inventory::default() };
     look.parts().await?;
     look.videos().await?;
     look.sources().await?;
@@ -46,7 +46,7 @@ pub async fn examine(store: &Store, data: &Data, depth: Depth) -> Result<Invento
 
 /// What a job has committed and cannot be read any more, one line for each.
 pub async fn lost_outputs(store: &Store, data: &Data, job: JobId) -> Result<Vec<String>> {
-    let mut look = Look { store, data, depth: Depth::Sizes, found: Inventory::default() };
+    let mut look = Look { store, data, depth: Depth::Sizes, restored: None, found: Inventory::default() };
     let video = store.video_of_job(job).await?;
     for committed in store.committed_files(job).await? {
         look.committed(video, &committed).await?;
@@ -69,7 +69,14 @@ struct Look<'a> {
     store: &'a Store,
     data: &'a Data,
     depth: Depth,
+    /// The timeline that began when a database was restored, for people.
+    restored: Option<String>,
     found: Inventory,
+}
+
+async fn restored(store: &Store) -> Result<Option<String>> {
+    let latest = store.timelines().await?.pop().filter(|timeline| timeline.number > 1);
+    Ok(latest.map(|timeline| format!("timeline {} began: {}", timeline.name, timeline.reason)))
 }
 
 impl Look<'_> {
@@ -147,7 +154,7 @@ impl Look<'_> {
             }
         }
         for folder in there.into_keys() {
-            self.stray(&format!("videos/{folder}"), "there is no such video");
+            self.perhaps_forgotten(&format!("videos/{folder}"), "there is no such video");
         }
         Ok(())
     }
@@ -175,7 +182,7 @@ impl Look<'_> {
         if !unknown.is_empty() && !self.store.may_be_published(id).await? {
             for generation in unknown {
                 let why = "it was never published; the janitor of a server removes it";
-                self.stray(&format!("videos/{id}/{generation}"), why);
+                self.perhaps_forgotten(&format!("videos/{id}/{generation}"), why);
             }
         }
         Ok(())
@@ -216,7 +223,7 @@ impl Look<'_> {
             // An upload is named by its video a moment after it is whole.
             let path = self.data.source_called(&name);
             if !self.store.is_source(&path.to_string_lossy()).await? {
-                self.stray(
+                self.perhaps_forgotten(
                     &format!("sources/{name}"),
                     "no video was made of it; if no upload just ended, remove it",
                 );
@@ -256,6 +263,14 @@ impl Look<'_> {
 
     fn stray(&mut self, path: &str, why: &str) {
         self.find(STRAY, path, format!("nothing names it: {why}"));
+    }
+
+    /// What the janitor leaves where it is, if it is older than the restore.
+    fn perhaps_forgotten(&mut self, path: &str, why: &str) {
+        let restored = self.restored.as_ref().map(|restored| {
+            format!("; or it was made before {restored}. Then the janitor leaves it: keep it elsewhere, or remove it")
+        });
+        self.stray(path, &format!("{why}{}", restored.unwrap_or_default()));
     }
 }
 

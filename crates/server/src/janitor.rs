@@ -6,6 +6,7 @@ mod objects;
 use crate::app::App;
 use crate::pieces;
 use crate::problem::Error;
+use crate::rewind;
 use files::Step;
 use rules::{ExecutionName, Millis, VideoId};
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +15,9 @@ use std::time::{Duration, SystemTime};
 
 /// What is younger may be on its way to a transaction that names it.
 const SAFE_AGE: Duration = Duration::from_secs(3600);
+
+/// The clocks of the database and of the disks may differ by this much.
+const CLOCKS: Duration = Duration::from_secs(300);
 
 /// Every so many rounds all videos are looked through; in a bucket that takes a request for each thousand files.
 const SWEEP: u64 = 60;
@@ -28,22 +32,36 @@ pub async fn run(app: App) {
 }
 
 async fn tidy(app: &App, round: u64) -> Result<(), Error> {
+    // Before anything is removed that the database does not name: it may have been restored a moment ago.
+    rewind::look(app).await?;
+    let restored = restored(app).await?;
     uploads(app).await?;
     videos(app).await?;
     executions(app, &app.data.all_incoming()).await?;
     let Some(bucket) = app.data.bucket() else {
         executions(app, &app.data.root().join("parts")).await?;
-        sources(app).await?;
+        sources(app, restored).await?;
         if round.is_multiple_of(SWEEP) {
-            generations(app).await?;
+            generations(app, restored).await?;
         }
         return Ok(());
     };
     objects::parts(app, bucket).await?;
     if round.is_multiple_of(SWEEP) {
-        objects::sweep(app, bucket).await?;
+        objects::sweep(app, bucket, restored).await?;
     }
     Ok(())
+}
+
+/// A restored database has forgotten what was made before: such files may be the only copies, so people decide.
+async fn restored(app: &App) -> Result<Option<SystemTime>, Error> {
+    let restored = app.store.last_restore().await?;
+    let at = restored.map(|at| Duration::from_millis(at.0.max(0).unsigned_abs()) + clocks());
+    Ok(at.map(|at| SystemTime::UNIX_EPOCH + at))
+}
+
+fn is_forgotten(written: SystemTime, restored: Option<SystemTime>) -> bool {
+    restored.is_some_and(|restored| written <= restored)
 }
 
 async fn uploads(app: &App) -> Result<(), Error> {
@@ -92,24 +110,30 @@ async fn executions(app: &App, folder: &Path) -> Result<(), Error> {
 }
 
 /// Left by a server that was killed between receiving a file and naming it.
-async fn sources(app: &App) -> Result<(), Error> {
+async fn sources(app: &App, restored: Option<SystemTime>) -> Result<(), Error> {
     for (_, path) in entries(&app.data.sources())? {
-        let is_old = std::fs::metadata(&path).is_ok_and(|found| is_old(&found));
-        if is_old && !app.store.is_source(&path.to_string_lossy()).await? {
+        let Ok(came) = std::fs::metadata(&path).map(|found| came(&found)) else { continue };
+        if is_past(came)
+            && !is_forgotten(came, restored)
+            && !app.store.is_source(&path.to_string_lossy()).await?
+        {
             remove(Step::ClearSource, &path)?;
         }
     }
     Ok(())
 }
 
-/// By its last change of any kind, of its names as well: when it was written does not tell when it came here.
-fn is_old(found: &std::fs::Metadata) -> bool {
-    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(found.ctime().max(0).unsigned_abs());
-    is_past(changed)
+/// Its last change of any kind, of its names as well: when it was written does not tell when it came here.
+fn came(found: &std::fs::Metadata) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(found.ctime().max(0).unsigned_abs())
 }
 
 fn is_past(at: SystemTime) -> bool {
     at.elapsed().is_ok_and(|age| age > safe_age())
+}
+
+fn clocks() -> Duration {
+    failpoint::shortened("VODMILL_SAFE_AGE_SECONDS", CLOCKS)
 }
 
 fn safe_age() -> Duration {
@@ -117,13 +141,14 @@ fn safe_age() -> Duration {
 }
 
 /// Left by a publication that was stopped before its commit, and never gone on with.
-async fn generations(app: &App) -> Result<(), Error> {
+async fn generations(app: &App, restored: Option<SystemTime>) -> Result<(), Error> {
     for (name, folder) in entries(&app.data.videos())? {
         let Some(video) = name.parse().ok().map(VideoId).filter(|_| folder.is_dir()) else { continue };
         let Some(named) = named(app, video).await? else { continue };
         for (generation, path) in entries(&folder)? {
             let written = std::fs::metadata(&path).and_then(|found| found.modified());
-            let is_left = !named.contains(&generation) && written.is_ok_and(is_past);
+            let may_go = |written| is_past(written) && !is_forgotten(written, restored);
+            let is_left = !named.contains(&generation) && written.is_ok_and(may_go);
             // Somebody may have begun the job anew in the meantime.
             if is_left && !app.store.may_be_published(video).await? {
                 tracing::info!(video.id = %video, "removing {}, which was never published", path.display());

@@ -135,13 +135,13 @@ fn of_store(error: &store::Error) -> (StatusCode, &'static str) {
         E::KeyReused(_) => (S::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
         E::VersionMismatch { .. } => (S::PRECONDITION_FAILED, "version_mismatch"),
         E::Refused(store::Refusal::Worker(rules::worker::Refusal::Superseded)) => (S::CONFLICT, "superseded"),
-        E::Refused(_) => (S::CONFLICT, "refused"),
+        E::Refused(_) | E::Archived(_) => (S::CONFLICT, "refused"),
         E::BadSpec(_) => (S::UNPROCESSABLE_ENTITY, "bad_spec"),
         E::Taken(_) => (S::CONFLICT, "slug_taken"),
         E::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid"),
         E::BadKey => (S::UNAUTHORIZED, "unauthorized"),
         E::Full(_) => (S::INSUFFICIENT_STORAGE, code::DISK_FULL),
-        E::Unavailable(_) | E::NoConnection | E::Contention(_) | E::ReadOnly(_) => {
+        E::Unavailable(_) | E::NoConnection | E::Contention(_) | E::ReadOnly(_) | E::Standby(_) => {
             (S::SERVICE_UNAVAILABLE, "database_away")
         }
         E::Newer { .. } | E::Older { .. } | E::Corrupt(_) | E::BadJson(_) | E::Database(_) => {

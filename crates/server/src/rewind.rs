@@ -51,14 +51,21 @@ pub(crate) async fn run(app: App) {
     loop {
         tokio::time::sleep(EVERY).await;
         let looked = async {
-            if let Some(mark) = read(&app.data) {
-                judge(&app.store, &mark).await?;
-            }
+            look(&app).await?;
             remember(&app.store, &app.data).await
         };
         if let Err(error) = looked.await {
             tracing::debug!("cannot look whether the database went back in time, trying again: {error}");
         }
+    }
+}
+
+/// Begins another timeline if the database went back.
+pub(crate) async fn look(app: &App) -> store::Result<()> {
+    app.store.follow_history().await?;
+    match read(&app.data) {
+        Some(mark) => judge(&app.store, &mark).await,
+        None => Ok(()),
     }
 }
 

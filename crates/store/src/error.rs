@@ -1,6 +1,6 @@
 //! What can go wrong with a store, by what a caller does about it.
 
-use rules::{Unknown, job, spec, task, video, worker};
+use rules::{JobId, Unknown, job, spec, task, video, worker};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -8,6 +8,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     #[error("no such {0}")]
     NotFound(&'static str),
+    #[error("job {0} is over and was archived: it can be shown, and not changed; submit it again")]
+    Archived(JobId),
     #[error("idempotency key `{0}` was used for a different job; use a new key, or send the same job again")]
     KeyReused(String),
     #[error(
@@ -33,6 +35,11 @@ pub enum Error {
     Older { found: i64, known: i64 },
     #[error("the database cannot be written: {0}; check the file's and its folder's permissions")]
     ReadOnly(String),
+    /// A standby that takes over can be written a moment later.
+    #[error(
+        "the database can only be read for now: it is a standby, or `default_transaction_read_only` is on ({0})"
+    )]
+    Standby(String),
     #[error("the disk that holds the database is full: {0}; make room and go on, nothing is lost")]
     Full(String),
     #[error("the database cannot be reached")]
@@ -81,7 +88,7 @@ refusals!(task, job, video, worker);
 impl Error {
     /// Whether the database is away, and the same call may succeed once it is back.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Error::Unavailable(_) | Error::NoConnection | Error::Full(_))
+        matches!(self, Error::Unavailable(_) | Error::NoConnection | Error::Full(_) | Error::Standby(_))
     }
 }
 
@@ -121,7 +128,7 @@ impl From<sqlx::Error> for Error {
             // serialization failure, deadlock, lock not available in time
             "40001" | "40P01" | "55P03" => Error::Contention(error),
             "53100" => Error::Full(message),
-            "25006" => Error::ReadOnly(message),
+            "25006" => Error::Standby(message),
             // connection trouble, too many connections, shutting down, starting up, idle in transaction
             code if code.starts_with("08") || code.starts_with("57P") => Error::Unavailable(error),
             "53300" | "25P03" | "53400" => Error::Unavailable(error),

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::fullness::Fullness;
 use crate::machine_clock::MachineClock;
 use crate::wake::Wake;
-use crate::{Store, migrate};
+use crate::{Store, migrate, timeline};
 use rules::Millis;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
@@ -135,6 +135,12 @@ async fn postgres(connect: &PgConnectOptions, options: &Options) -> Result<Pool>
     let pool = PgPoolOptions::new()
         .max_connections(options.connections)
         .acquire_timeout(Duration::from_secs(15))
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                timeline::follow_history(connection).await;
+                Ok(())
+            })
+        })
         .connect_lazy_with(connect.clone());
     match pool.acquire().await {
         // The pool waits for a server that may be starting, and then says only that it has waited.

@@ -4,10 +4,12 @@
 //! a new timeline begins.
 
 use crate::Store;
-use crate::db::{Step, Tx, again};
+use crate::db::{Pool, Step, Tx, again};
 use crate::error::{Error, Result};
 use crate::from_row::row;
+use rules::Millis;
 use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgConnection;
 use std::fmt;
 use std::str::FromStr;
 
@@ -82,6 +84,10 @@ const CURRENT: &str = "SELECT number, name, after_id FROM timeline ORDER BY numb
 
 const ALL: &str = "SELECT number, name, began_at, after_id, reason FROM timeline ORDER BY number";
 
+const IS_STANDBY: &str = "SELECT pg_is_in_recovery()";
+
+const RESTORED: &str = "SELECT began_at FROM timeline WHERE number > 1 ORDER BY number DESC LIMIT 1";
+
 const BEGIN: &str = "
 INSERT INTO timeline (number, name, began_at, after_id, reason) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (number) DO NOTHING";
@@ -106,6 +112,53 @@ const LAST_AUDIT_GIVEN: &str = "SELECT last_value FROM audit_id_seq";
 const FROM_ELSEWHERE: &str = "
 SELECT id FROM audit
 WHERE xact >= pg_snapshot_xmax(pg_current_snapshot())::TEXT::BIGINT AND id > $1 LIMIT 1";
+
+/// PostgreSQL counts its own histories: one begins when a standby is promoted, or a recovery to a point in time ends. Not
+/// known of a standby. Beside it the one that was known last.
+const HISTORY: &str = "
+SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END,
+       (SELECT value FROM setting WHERE name = 'postgres_history')";
+
+const NOTE_HISTORY: &str =
+    "INSERT INTO setting (name, value) VALUES ('postgres_history', $1) ON CONFLICT (name) DO NOTHING";
+
+/// Of several that find it at once, the first changes the setting, and the others change nothing.
+const BEGIN_WITH_HISTORY: &str = "
+WITH changed AS (
+    UPDATE setting SET value = $1 WHERE name = 'postgres_history' AND value <> $1 RETURNING name
+)
+INSERT INTO timeline (number, name, began_at, after_id, reason)
+SELECT max(number) + 1, left(replace(gen_random_uuid()::TEXT, '-', ''), 8),
+       (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT, (SELECT last_value FROM audit_id_seq), $2
+FROM timeline HAVING EXISTS (SELECT 1 FROM changed)
+RETURNING name";
+
+const PROMOTED: &str =
+    "a standby took over, or a recovery ended: it may not know the latest of the database before it";
+
+/// Begins a timeline if PostgreSQL has begun a history of its own. Each connection looks before it is used, so nothing is
+/// written in the new history under the name of the old one.
+pub(crate) async fn follow_history(connection: &mut PgConnection) {
+    // Without our schema there is nothing to follow; and some services do not tell.
+    if let Err(error) = follow(connection).await {
+        tracing::debug!("cannot tell which history of PostgreSQL this is: {error}");
+    }
+}
+
+async fn follow(connection: &mut PgConnection) -> sqlx::Result<()> {
+    let (now, known): (Option<String>, Option<String>) =
+        sqlx::query_as(HISTORY).persistent(false).fetch_one(&mut *connection).await?;
+    let Some(now) = now.filter(|now| known.as_ref() != Some(now)) else { return Ok(()) };
+    if known.is_none() {
+        sqlx::query(NOTE_HISTORY).bind(now).persistent(false).execute(connection).await?;
+        return Ok(());
+    }
+    let begin = sqlx::query_as(BEGIN_WITH_HISTORY).bind(now).bind(PROMOTED).persistent(false);
+    if let Some((begun,)) = begin.fetch_optional(connection).await? as Option<(String,)> {
+        tracing::warn!("timeline {begun} begins: {PROMOTED}");
+    }
+    Ok(())
+}
 
 pub(crate) async fn current(tx: &mut Tx) -> Result<Current> {
     let (number, name, after_id): (i64, String, i64) = tx.query(CURRENT).one().await?;
@@ -173,6 +226,33 @@ impl Store {
             None if mark.number < oldest => Standing::Kept,
             Some(_) | None => Standing::Lost,
         })
+    }
+
+    /// Begins a timeline if PostgreSQL has begun a history of its own, also behind a pooler that hides it.
+    pub async fn follow_history(&self) -> Result<()> {
+        let Pool::Postgres(pool) = &self.db.pool else { return Ok(()) };
+        let found: Result<(Option<String>, Option<String>)> =
+            self.db.look().await?.query(HISTORY).one().await;
+        match found {
+            Ok((now, known)) if now.is_some() && now != known => {
+                follow_history(&mut *pool.acquire().await?).await;
+                Ok(())
+            }
+            // Some services do not tell.
+            Ok(_) | Err(Error::Database(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// When the latest history began that does not know everything of the one before. A standby cannot say: it may be
+    /// about to begin one.
+    pub async fn last_restore(&self) -> Result<Option<Millis>> {
+        let mut tx = self.db.look().await?;
+        if tx.is_postgres() && tx.query(IS_STANDBY).one::<(bool,)>().await?.0 {
+            return Err(Error::Standby("it follows another server".into()));
+        }
+        let restored: Option<(i64,)> = tx.query(RESTORED).optional().await?;
+        Ok(restored.map(|(at,)| Millis(at)))
     }
 
     /// Whether another PostgreSQL wrote the newest rows: a dump was restored into this one.

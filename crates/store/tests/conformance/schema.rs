@@ -193,6 +193,6 @@ DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only 
 
     let refused = standby.submit(&new_job(simple())).await.unwrap_err();
 
-    assert!(matches!(refused, Error::ReadOnly(_)), "{refused:?}");
+    assert!(matches!(refused, Error::Standby(_)) && refused.is_unavailable(), "{refused:?}");
     assert!(standby.jobs(&Default::default()).await.unwrap().is_empty(), "reading goes on");
 }
