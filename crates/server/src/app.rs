@@ -14,6 +14,7 @@ use crate::reserve::Reserve;
 use crate::secret::AdminSecret;
 use crate::submission::Limits;
 use crate::turns::{self, Turns};
+use crate::worker::writers::Writers;
 use crate::{
     api, cors, drain, health, home, html, janitor, listen, openapi, playback, problem, request_id, rewind,
     trace, watch, worker,
@@ -169,6 +170,7 @@ pub struct App {
     pub(crate) addresses: ClientAddresses,
     /// Requests that need no authentication wait for their turn.
     pub(crate) turns: Arc<Turns>,
+    pub(crate) writers: Arc<Writers>,
     /// Keys and tokens that are not known to be right are looked up in turn.
     pub(crate) lookups: Arc<Semaphore>,
     pub(crate) options: Arc<Options>,
@@ -197,6 +199,7 @@ impl App {
             guesses: Arc::new(Guesses::new(options.guesses_per_minute)),
             addresses: ClientAddresses::new(options.client_address_header.clone(), options.proxies.clone()),
             turns: Arc::default(),
+            writers: Arc::default(),
             lookups: Arc::new(Semaphore::new(UNKNOWN_AT_ONCE)),
             started: Instant::now(),
             ending: CancellationToken::new(),

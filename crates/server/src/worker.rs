@@ -10,6 +10,7 @@ pub mod rejections;
 mod result;
 pub mod source;
 mod verify;
+pub(crate) mod writers;
 
 use crate::app::App;
 use axum::Router;

@@ -19,6 +19,7 @@ mod prometheus;
 mod protocol;
 mod races;
 mod restored;
+mod stalls;
 mod traces;
 mod uploads;
 mod videos;

@@ -1,6 +1,7 @@
 //! Files that an execution brings, into its own place: nobody else writes there, and nothing there is seen.
 
 use super::rejections;
+use super::writers::Writer;
 use crate::app::App;
 use crate::auth::Holder;
 use crate::body;
@@ -18,7 +19,7 @@ use rules::ExecutionId;
 use sha2::{Digest, Sha256};
 use std::io::{Read, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use tokio::fs::OpenOptions;
+use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
 /// Below an execution's incoming folder: what is not whole yet.
@@ -89,8 +90,9 @@ pub(crate) async fn bring(
     if is_there(&place.whole, piece.total, declared).await {
         return Ok(StatusCode::OK);
     }
-    write(&place.partial, &piece, content).await?;
-    if let Err(error) = finish(&place, piece.total, declared).await {
+    let writer = app.writers.enter(&place.partial).await;
+    write(&writer, &place.partial, &piece, content).await?;
+    if let Err(error) = writer.write(finish(&place, piece.total, declared)).await {
         rejections::of_upload(&app, proof.worker, &error).await;
         return Err(error);
     }
@@ -152,7 +154,33 @@ async fn is_there(whole: &Path, total: u64, declared: &str) -> bool {
 }
 
 /// What has come of a connection that breaks is kept, to go on from there.
-async fn write(partial: &Path, piece: &Piece, content: Body) -> Result<()> {
+async fn write(writer: &Writer<'_>, partial: &Path, piece: &Piece, content: Body) -> Result<()> {
+    let mut file = writer.write(open(partial, piece)).await?;
+    let (mut at, mut stream) = (piece.from, content.into_data_stream());
+    while let Some(block) = stream.next().await {
+        let block = block
+            .map_err(|error| Error::Invalid(format!("the connection broke off at byte {at}: {error}")))?;
+        at += block.len() as u64;
+        if at > piece.total {
+            return Err(Error::unprocessable(
+                "size_mismatch",
+                format!("more came than the {} bytes declared", piece.total),
+            ));
+        }
+        writer.write(append(&mut file, &block)).await?;
+    }
+    Ok(())
+}
+
+/// Written when this returns.
+async fn append(file: &mut File, block: &[u8]) -> Result<()> {
+    let disk = |error: std::io::Error| Error::disk("keeping the output", &error);
+    file.write_all(block).await.map_err(disk)?;
+    file.flush().await.map_err(disk)
+}
+
+/// What is missing comes behind what there is.
+async fn open(partial: &Path, piece: &Piece) -> Result<File> {
     let disk = |error: std::io::Error| Error::disk("keeping the output", &error);
     if let Some(folder) = partial.parent() {
         tokio::fs::create_dir_all(folder).await.map_err(disk)?;
@@ -168,25 +196,7 @@ async fn write(partial: &Path, piece: &Piece, content: Body) -> Result<()> {
     }
     file.set_len(piece.from).await.map_err(disk)?;
     file.seek(SeekFrom::Start(piece.from)).await.map_err(disk)?;
-    let (mut at, mut stream) = (piece.from, content.into_data_stream());
-    while let Some(block) = stream.next().await {
-        let block = match block {
-            Ok(block) => block,
-            Err(error) => {
-                file.flush().await.map_err(disk)?;
-                return Err(Error::Invalid(format!("the connection broke off at byte {at}: {error}")));
-            }
-        };
-        at += block.len() as u64;
-        if at > piece.total {
-            return Err(Error::unprocessable(
-                "size_mismatch",
-                format!("more came than the {} bytes declared", piece.total),
-            ));
-        }
-        file.write_all(&block).await.map_err(disk)?;
-    }
-    file.flush().await.map_err(disk)
+    Ok(file)
 }
 
 /// Under its own name only when it is what it was said to be; and if it is not, it is sent again whole.

@@ -1,7 +1,7 @@
 //! Speaks to one server with one key.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
@@ -73,7 +73,9 @@ pub struct Client(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    http: reqwest::Client,
+    key: HeaderMap,
+    /// Another one after each silence.
+    http: RwLock<reqwest::Client>,
     /// For others than the server: without the key.
     strangers: reqwest::Client,
     address: Address,
@@ -89,21 +91,10 @@ struct Inner {
 
 impl Client {
     pub fn new(address: Address, key: &Key, patience: Patience) -> Result<Self, Error> {
-        let headers = HeaderMap::from_iter([(AUTHORIZATION, key.authorization()?)]);
-        outbound::choose_tls();
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("vodmill-worker/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers)
-            .connect_timeout(patience.connect)
-            // The key is for this server and no other.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .http1_only();
-        if address.is_loopback() {
-            builder = builder.no_proxy();
-        }
+        let key = HeaderMap::from_iter([(AUTHORIZATION, key.authorization()?)]);
         Ok(Client(Arc::new(Inner {
-            http: builder.build()?,
+            http: RwLock::new(connections(&key, &address, patience)?),
+            key,
             strangers: strangers(patience)?,
             address,
             patience,
@@ -132,7 +123,8 @@ impl Client {
         method: Method,
         parts: impl IntoIterator<Item = &'a str>,
     ) -> RequestBuilder {
-        let request = self.0.http.request(method, self.0.address.place(parts));
+        let http = self.0.http.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let request = http.request(method, self.0.address.place(parts));
         match trace::current() {
             Some(context) => request.header(trace::HEADER, context),
             None => request,
@@ -151,6 +143,16 @@ impl Client {
         body: &impl Serialize,
         longer: Duration,
     ) -> Result<T, Fault> {
+        self.post_within(word, body, self.0.patience.answer + longer).await
+    }
+
+    /// Says something and waits this long for the answer.
+    pub(super) async fn post_within<T: DeserializeOwned>(
+        &self,
+        word: &str,
+        body: &impl Serialize,
+        patience: Duration,
+    ) -> Result<T, Fault> {
         let body = serde_json::to_vec(body).map_err(|error| Fault::Rejected {
             status: 0,
             code: "unspeakable".into(),
@@ -163,7 +165,7 @@ impl Client {
             serde_json::from_slice(&body)
                 .map_err(|_| Fault::away("the answer is not what a Vodmill server would say"))
         };
-        self.within(sleep(self.0.patience.answer + longer), asked).await
+        self.within(sleep(patience), asked).await
     }
 
     /// Sends a request about a file and waits for the beginning of the answer, until `too_long` ends.
@@ -190,9 +192,20 @@ impl Client {
         let pass = self.pass()?;
         let answer = tokio::select! {
             answer = asked => answer,
-            () = too_long => Err(Fault::away("nothing moves, and nobody answers")),
+            () = too_long => {
+                self.drop_connections();
+                Err(Fault::away("nothing moves, and nobody answers"))
+            }
         };
         self.settle(pass, answer)
+    }
+
+    /// When one connection falls silent, those that are kept for later are as dead: each would be waited for in vain.
+    /// Requests under way keep theirs.
+    fn drop_connections(&self) {
+        if let Ok(fresh) = connections(&self.0.key, &self.0.address, self.0.patience) {
+            *self.0.http.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        }
     }
 
     fn pass(&self) -> Result<Pass<'_>, Fault> {
@@ -244,6 +257,24 @@ impl Client {
     fn uploaded(&self) -> MutexGuard<'_, BTreeMap<ExecutionId, Vec<Output>>> {
         self.0.uploaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// To the server, with the key.
+fn connections(
+    key: &HeaderMap,
+    address: &Address,
+    patience: Patience,
+) -> Result<reqwest::Client, reqwest::Error> {
+    outbound::choose_tls();
+    let builder = reqwest::Client::builder()
+        .user_agent(concat!("vodmill-worker/", env!("CARGO_PKG_VERSION")))
+        .default_headers(key.clone())
+        .connect_timeout(patience.connect)
+        // The key is for this server and no other.
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .http1_only();
+    if address.is_loopback() { builder.no_proxy().build() } else { builder.build() }
 }
 
 fn strangers(patience: Patience) -> Result<reqwest::Client, reqwest::Error> {

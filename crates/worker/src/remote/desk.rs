@@ -47,6 +47,7 @@ struct Known {
     worker: Option<WorkerId>,
     heartbeat: Option<Heartbeat>,
     interval: Option<Duration>,
+    lease: Option<Duration>,
     known_as: Option<WorkerId>,
 }
 
@@ -70,9 +71,11 @@ impl HttpDesk {
             refusal: heartbeat.refusal.clone(),
         };
         let answer: HeartbeatResponse = self.client.post("heartbeat", &request, Duration::ZERO).await?;
-        let interval = Duration::from_millis(answer.heartbeat_interval_ms.max(0).unsigned_abs());
+        let span = |ms: i64| Duration::from_millis(ms.max(0).unsigned_abs());
+        let interval = span(answer.heartbeat_interval_ms);
         let mut known = self.known();
         known.interval = Some(interval.clamp(*INTERVALS.start(), *INTERVALS.end()));
+        known.lease = Some(span(answer.lease_ms)).filter(|lease| !lease.is_zero());
         known.known_as = answer.worker_id;
         Ok(answer.status)
     }
@@ -103,9 +106,9 @@ impl HttpDesk {
         answer
     }
 
-    async fn tell(&self, reports: Vec<Report>) -> Result<Vec<Answer>, Error> {
+    async fn tell(&self, reports: Vec<Report>, patience: Duration) -> Result<Vec<Answer>, Error> {
         let told = reports.len();
-        let answer = self.client.post("progress", &ProgressRequest { reports }, Duration::ZERO).await;
+        let answer = self.client.post_within("progress", &ProgressRequest { reports }, patience).await;
         match answer {
             Ok(ProgressResponse { answers }) if answers.len() == told => {
                 Ok(answers.into_iter().map(Answer::from).collect())
@@ -116,6 +119,12 @@ impl HttpDesk {
             Err(Fault::Refused(refusal)) if told == 1 => Ok(vec![Answer::Refused(refusal)]),
             Err(fault) => Err(fault.into()),
         }
+    }
+
+    /// A renewal that nobody answers is asked for again before the lease runs out.
+    fn renewal_patience(&self) -> Duration {
+        let answer = self.client.patience().answer;
+        self.known().lease.map_or(answer, |lease| answer.min(lease / 4))
     }
 
     /// The files of an execution are listed until its last word is heard.
@@ -157,7 +166,7 @@ impl Desk for HttpDesk {
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Answer>, Error> {
-        let answers = self.tell(renewals.iter().map(renewal).collect()).await?;
+        let answers = self.tell(renewals.iter().map(renewal).collect(), self.renewal_patience()).await?;
         for (renewal, answer) in renewals.iter().zip(&answers) {
             if matches!(answer, Answer::Refused(_)) {
                 self.client.forget(renewal.proof.execution());
@@ -167,7 +176,7 @@ impl Desk for HttpDesk {
     }
 
     async fn progress(&self, word: &Progress) -> Result<Answer, Error> {
-        let answers = self.tell(vec![report(word)]).await?;
+        let answers = self.tell(vec![report(word)], self.client.patience().answer).await?;
         answers.into_iter().next().ok_or_else(|| Error::Away("no answer".into()))
     }
 
