@@ -10,7 +10,8 @@ use store::{Result, Store};
 const BATCH: i64 = 20;
 
 pub(crate) async fn run(store: &Store, options: &Options) {
-    repeat("keep house", options.by_clock(options.housekeeping_interval), || keep(store, options)).await;
+    let interval = failpoint::shortened("VODMILL_HOUSEKEEPING_SECONDS", options.housekeeping_interval);
+    repeat("keep house", options.by_clock(interval), || keep(store, options)).await;
 }
 
 async fn keep(store: &Store, options: &Options) -> Result<Look> {

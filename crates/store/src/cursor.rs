@@ -44,6 +44,35 @@ impl Cursor {
     }
 }
 
+/// The last row of the audit that was dropped with old history: what followed an earlier place is not known any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Dropped {
+    pub xact: i64,
+    pub id: i64,
+}
+
+impl Dropped {
+    /// Whether somebody who has read up to this place misses something. The beginning is that of what is kept.
+    pub fn is_missed_at(self, place: Cursor) -> bool {
+        (place.xact, place.id) != (0, 0) && (place.xact, place.last_whole()) < (self.xact, self.id)
+    }
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.xact, self.id)
+    }
+}
+
+impl FromStr for Dropped {
+    type Err = NoCursor;
+
+    fn from_str(text: &str) -> Result<Self, NoCursor> {
+        let Cursor { xact, id, .. } = text.parse()?;
+        Ok(Dropped { xact, id })
+    }
+}
+
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(timeline) = self.timeline {
@@ -88,6 +117,14 @@ pub(crate) async fn settled(tx: &mut Tx) -> Result<i64> {
     }
     let (xact,) = tx.query(RUNNING).one().await?;
     Ok(xact)
+}
+
+const DROPPED: &str = "SELECT value FROM setting WHERE name = 'history_dropped'";
+
+/// The latest row that went with old history, if any did.
+pub(crate) async fn dropped(tx: &mut Tx) -> Result<Option<Dropped>> {
+    let found: Option<(String,)> = tx.query(DROPPED).optional().await?;
+    Ok(found.and_then(|(text,)| text.parse().ok()))
 }
 
 /// The end of what can be read in this snapshot, and the timeline that it is of.

@@ -97,7 +97,8 @@ pub struct Page {
     pub next: Cursor,
     /// There was no more.
     pub is_last: bool,
-    /// The place to read after is of another timeline: what lies between is not known, and `next` is the end.
+    /// The place to read after is of another timeline, or of a history that is not kept any more: what lies between is not
+    /// known, and `next` is the end.
     pub is_lost: bool,
 }
 
@@ -193,17 +194,19 @@ impl Store {
         Ok(end)
     }
 
-    /// The same place if it is of the history that goes on, so that nothing behind it is missing. One of an older program,
-    /// which names no timeline, is of the first; the beginning, `0-0`, is of each.
+    /// The same place if it is of the history that goes on and is kept, so that nothing behind it is missing. One of an older
+    /// program, which names no timeline, is of the first; the beginning, `0-0`, is of each.
     pub async fn place_in_this_history(&self, place: Cursor) -> Result<Option<Cursor>> {
-        let (end, current) = cursor::head(&mut self.db.look().await?).await?;
+        let mut tx = self.db.look().await?;
+        let (end, current) = cursor::head(&mut tx).await?;
+        let is_kept = !cursor::dropped(&mut tx).await?.is_some_and(|dropped| dropped.is_missed_at(place));
         let is_beginning = (place.xact, place.id) == (0, 0);
         let is_ours = match place.timeline {
             None => is_beginning || current.number == 1,
             Some(timeline) => timeline == current.name,
         };
         let place = place.on(current.name);
-        Ok((is_ours && place <= end).then_some(place))
+        Ok((is_ours && is_kept && place <= end).then_some(place))
     }
 
     /// Up to `max` events after `after`. Who goes on from `next` sees each once, in an order that is always the same, also
@@ -211,7 +214,9 @@ impl Store {
     pub async fn events(&self, after: Cursor, max: i64) -> Result<Page> {
         let mut tx = self.db.look().await?;
         let (end, timeline) = cursor::head(&mut tx).await?;
-        if after.timeline.is_some_and(|after| after != timeline.name) {
+        let is_of_another = after.timeline.is_some_and(|after| after != timeline.name);
+        let dropped = cursor::dropped(&mut tx).await?;
+        if is_of_another || dropped.is_some_and(|dropped| dropped.is_missed_at(after)) {
             self.db.outlive_a_crash(tx).await?;
             return Ok(Page { events: Vec::new(), next: end, is_last: true, is_lost: true });
         }

@@ -4,6 +4,7 @@
 //! however large. On SQLite rows are deleted, a batch at a time.
 
 use crate::Store;
+use crate::cursor::{self, Dropped};
 use crate::db::{Step, Tx, again};
 use crate::error::Result;
 use rules::Millis;
@@ -15,6 +16,17 @@ pub const TABLES: [&str; 3] = ["audit", "job_log", "execution_step"];
 const AHEAD: i64 = 3;
 
 const SET: &str = "UPDATE history SET dropped_before = $1 WHERE name = $2 AND dropped_before < $1";
+
+/// The last row of the audit that goes.
+const LAST_DROPPED: &str = "SELECT coalesce(max(xact), 0), coalesce(max(id), 0) FROM audit WHERE at < $1";
+
+const LAST_DELETED: &str = "
+SELECT 0, coalesce(max(id), 0) FROM (
+    SELECT id FROM audit WHERE at < $1 AND id < (SELECT max(id) FROM audit) ORDER BY id LIMIT 5000) AS old";
+
+const NOTE_DROPPED: &str = "
+INSERT INTO setting (name, value) VALUES ('history_dropped', $1)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 
 const PARTITIONS: &str = "
 SELECT c.relname::TEXT FROM pg_inherits i
@@ -133,6 +145,9 @@ impl Store {
         let mut dropped = 0;
         for table in TABLES {
             let mut tx = self.db.write(Step::DropPartitions).await?;
+            if table == "audit" {
+                note_dropped(&mut tx, LAST_DROPPED, limit.start()).await?;
+            }
             for month in partitions(&mut tx, table).await?.into_iter().filter(|month| *month < limit) {
                 tx.raw(&format!("DROP TABLE {table}_{}", month.suffix())).await?;
                 dropped += 1;
@@ -148,12 +163,25 @@ impl Store {
         let mut deleted = 0;
         for (table, delete) in TABLES.into_iter().zip(DELETE) {
             let mut tx = self.db.write(Step::DeleteHistory).await?;
+            if table == "audit" {
+                note_dropped(&mut tx, LAST_DELETED, before).await?;
+            }
             tx.query(SET).bind(before).bind(table).execute().await?;
             deleted += tx.query(delete).bind(before).execute().await?;
             tx.commit().await?;
         }
         Ok(deleted)
     }
+}
+
+/// For listeners that come back later than that.
+async fn note_dropped(tx: &mut Tx, last: &'static str, before: Millis) -> Result<()> {
+    let (xact, id): (i64, i64) = tx.query(last).bind(before).one().await?;
+    let last = Dropped { xact, id };
+    if last.id > 0 && cursor::dropped(tx).await?.is_none_or(|known| known < last) {
+        tx.query(NOTE_DROPPED).bind(last.to_string()).execute().await?;
+    }
+    Ok(())
 }
 
 /// The months that have no partition and need one. A month that has begun in the default partition stays there:

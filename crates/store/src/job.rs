@@ -53,7 +53,10 @@ pub(crate) async fn lock_free(
 
 /// Locks one job, of the version the caller has seen where it says one.
 pub(crate) async fn lock_one(tx: &mut Tx, id: JobId, version: Option<i64>) -> Result<JobRow> {
-    let row: JobRow = tx.query(LOCK_ONE).bind(id).optional().await?.ok_or(Error::NotFound("job"))?;
+    let Some(row) = tx.query(LOCK_ONE).bind(id).optional::<JobRow>().await? else {
+        let archived = crate::archive::archived(tx, id).await?;
+        return Err(archived.map_or(Error::NotFound("job"), |_| Error::Archived(id)));
+    };
     match version {
         Some(expected) if expected != row.version => {
             Err(Error::VersionMismatch { expected, found: row.version })

@@ -19,6 +19,7 @@ mod prometheus;
 mod protocol;
 mod races;
 mod restored;
+mod retention;
 mod stalls;
 mod traces;
 mod uploads;
