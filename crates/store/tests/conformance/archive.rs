@@ -70,7 +70,9 @@ async fn an_archived_job_cannot_be_changed(world: &World) {
     let retried = world.store.retry_job(job, None).await;
     let cancelled = world.store.cancel(job, None).await;
 
-    assert!(matches!((retried, cancelled), (Err(Error::NotFound("job")), Err(Error::NotFound("job")))));
+    for refused in [retried.unwrap_err(), cancelled.unwrap_err()] {
+        assert!(matches!(refused, Error::Archived(id) if id == job), "{refused}");
+    }
     assert!(matches!(world.commit(&task).await, wire::Answer::Refused(_)));
     assert!(world.is(job, State::Failed).await);
 }

@@ -5,12 +5,14 @@ use crate::world::{DAWN, World};
 use rules::Millis;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgConnection;
+use store::Cursor;
 use store::log::{Filter, Level, NewLog};
 
 on_both_engines![
     the_database_refuses_to_change_the_audit,
     old_history_is_dropped_and_the_rest_stays,
     dropping_history_again_drops_nothing,
+    a_reader_that_misses_what_was_dropped_is_told_so,
     logs_are_read_on_from_where_the_reader_was,
     logs_are_chosen_by_gravity_and_stage,
 ];
@@ -77,6 +79,33 @@ async fn dropping_history_again_drops_nothing(world: &World) {
 
     assert_eq!(world.store.drop_history(Millis(DECEMBER)).await.unwrap(), 0);
     assert_eq!(world.store.drop_history(Millis(0)).await.unwrap(), 0);
+}
+
+async fn a_reader_that_misses_what_was_dropped_is_told_so(world: &World) {
+    let store = &world.store;
+    world.submit(simple()).await;
+    let early = store.events_end().await.unwrap();
+    two_months(world).await;
+    let last = world.count("SELECT max(xact) FROM audit").await;
+    let last: Cursor = format!("{last}-0").parse().unwrap();
+    let mut end = store.events_end().await.unwrap();
+    // Transactions of other tests hold it back.
+    while end <= last {
+        tokio::task::yield_now().await;
+        end = store.events_end().await.unwrap();
+    }
+    assert!(!store.events(early, 100).await.unwrap().is_lost);
+
+    store.drop_history(Millis(DECEMBER)).await.unwrap();
+
+    let page = store.events(early, 100).await.unwrap();
+    assert!(page.is_lost && page.events.is_empty() && page.next >= end, "{page:?}");
+    assert_eq!(store.place_in_this_history(early).await.unwrap(), None);
+    assert_eq!(store.place_in_this_history(end).await.unwrap(), Some(end));
+    let beginning: Cursor = "0-0".parse().unwrap();
+    assert!(store.place_in_this_history(beginning).await.unwrap().is_some());
+    let page = store.events(beginning, 100).await.unwrap();
+    assert!(!page.is_lost && !page.events.is_empty(), "the beginning is that of what is kept: {page:?}");
 }
 
 async fn logs_are_read_on_from_where_the_reader_was(world: &World) {

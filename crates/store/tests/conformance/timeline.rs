@@ -15,7 +15,10 @@ on_both_engines![
     files_do_not_move_while_a_job_is_open,
 ];
 
-on_postgres_alone![a_dump_of_another_server_is_noticed_and_its_events_are_not_told_again];
+on_postgres_alone![
+    a_dump_of_another_server_is_noticed_and_its_events_are_not_told_again,
+    another_history_of_postgres_begins_one_timeline_before_anything_else,
+];
 
 async fn a_mark_that_the_database_lost_says_that_it_went_back(world: &World) {
     let store = &world.store;
@@ -142,4 +145,21 @@ async fn files_do_not_move_while_a_job_is_open(world: &World) {
     assert_eq!(store.storage().await.unwrap().as_deref(), Some("/a"));
     store.cancel(job, None).await.unwrap();
     store.move_storage("/b").await.unwrap();
+}
+
+/// As after a promotion: what PostgreSQL counts is not what was known last.
+async fn another_history_of_postgres_begins_one_timeline_before_anything_else(world: &World) {
+    let before = world.store.timeline().await.unwrap();
+    world.store.follow_history().await.unwrap();
+    assert_eq!(world.store.timelines().await.unwrap().len(), 1, "it is the same");
+
+    world.execute("UPDATE setting SET value = '000000FF' WHERE name = 'postgres_history'").await.unwrap();
+    let (one, other) = tokio::join!(world.elsewhere(), world.elsewhere());
+
+    let after = one.timeline().await.unwrap();
+    assert_ne!(after, before);
+    assert_eq!(other.timeline().await.unwrap(), after);
+    world.store.follow_history().await.unwrap();
+    assert_eq!(world.store.timelines().await.unwrap().len(), 2);
+    assert!(world.store.last_restore().await.unwrap().is_some());
 }
