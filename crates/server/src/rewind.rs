@@ -11,7 +11,7 @@ use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
 use store::Store;
-use store::timeline::{Mark, Standing};
+use store::timeline::{Mark, Standing, Timeline};
 
 /// In the data folder: the latest mark of the history.
 pub const FILE: &str = "timeline.json";
@@ -31,8 +31,9 @@ pub async fn check(store: &Store, data: &Data) -> store::Result<()> {
     if let Some(mark) = read(data) {
         judge(store, &mark).await?;
     }
+    let judged = store.timeline().await?;
     if store.was_moved_here().await? {
-        begin(store, MOVED).await?;
+        begin(store, judged, MOVED).await?;
     }
     remember(store, data).await
 }
@@ -69,15 +70,16 @@ pub(crate) async fn look(app: &App) -> store::Result<()> {
     }
 }
 
+/// Others may notice at the same time: only the timeline that was judged is followed by another.
 async fn judge(store: &Store, mark: &Mark) -> store::Result<()> {
+    let judged = store.timeline().await?;
     match store.standing(mark).await? {
         Standing::Kept | Standing::Earlier => Ok(()),
-        Standing::Lost => begin(store, RESTORED).await,
+        Standing::Lost => begin(store, judged, RESTORED).await,
     }
 }
 
-async fn begin(store: &Store, reason: &str) -> store::Result<()> {
-    let after = store.timeline().await?;
+async fn begin(store: &Store, after: Timeline, reason: &str) -> store::Result<()> {
     let begun = store.begin_timeline(Some(after), reason).await?;
     tracing::warn!("timeline {begun} begins after {after}: {reason}");
     Ok(())

@@ -122,6 +122,11 @@ SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE substr(pg_walfile_name(pg_cu
 const NOTE_HISTORY: &str =
     "INSERT INTO setting (name, value) VALUES ('postgres_history', $1) ON CONFLICT (name) DO NOTHING";
 
+const KNOWN_HISTORY: &str = "SELECT value FROM setting WHERE name = 'postgres_history'";
+
+const FOLLOW_HISTORY: &str = "
+UPDATE setting SET value = substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) WHERE name = 'postgres_history'";
+
 /// Of several that find it at once, the first changes the setting, and the others change nothing.
 const BEGIN_WITH_HISTORY: &str = "
 WITH changed AS (
@@ -156,6 +161,14 @@ async fn follow(connection: &mut PgConnection) -> sqlx::Result<()> {
     let begin = sqlx::query_as(BEGIN_WITH_HISTORY).bind(now).bind(PROMOTED).persistent(false);
     if let Some((begun,)) = begin.fetch_optional(connection).await? as Option<(String,)> {
         tracing::warn!("timeline {begun} begins: {PROMOTED}");
+    }
+    Ok(())
+}
+
+/// A timeline that begins for another reason is of PostgreSQL's present history too.
+async fn note_history(tx: &mut Tx) -> Result<()> {
+    if tx.is_postgres() && tx.query(KNOWN_HISTORY).optional::<(String,)>().await?.is_some() {
+        tx.query(FOLLOW_HISTORY).execute().await?;
     }
     Ok(())
 }
@@ -279,6 +292,7 @@ impl Store {
             if begin.bind(reason).execute().await? == 0 {
                 return Err(Error::moved_meanwhile());
             }
+            note_history(&mut tx).await?;
             tx.commit().await?;
             Ok(name)
         })

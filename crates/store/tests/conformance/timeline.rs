@@ -162,4 +162,10 @@ async fn another_history_of_postgres_begins_one_timeline_before_anything_else(wo
     world.store.follow_history().await.unwrap();
     assert_eq!(world.store.timelines().await.unwrap().len(), 2);
     assert!(world.store.last_restore().await.unwrap().is_some());
+
+    // Somebody else notices it by other signs, and begins one first.
+    world.execute("UPDATE setting SET value = '000000FE' WHERE name = 'postgres_history'").await.unwrap();
+    world.store.begin_timeline(Some(after), "a test").await.unwrap();
+    world.elsewhere().await;
+    assert_eq!(world.store.timelines().await.unwrap().len(), 3, "one is enough");
 }
