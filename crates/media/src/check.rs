@@ -101,6 +101,11 @@ impl Check {
         }
         picture_rules::check(&check.renditions, &mut check.findings);
         expect.renditions(&check.renditions, &mut check.findings);
+        if expect.is_own() {
+            for rendition in &check.renditions {
+                gate::content(&check.folder, rendition, &mut check.findings);
+            }
+        }
         check.files_proved = expect.files(&check.folder, &mut check.findings);
         Ok(check)
     }

@@ -157,6 +157,7 @@ impl Plan {
             codecs: &["mp4a.40.2"],
             timescale: AUDIO_RATE,
             shape: Shape::Audio { channels: if track.channels > 2 { 6 } else { 2 }, sample_rate: AUDIO_RATE },
+            max_kbps: track.kbps,
             segments: ExpectedSegments::Packets {
                 packets: track.packets,
                 most_segments: self.boundaries().len(),
@@ -222,6 +223,7 @@ impl Picture {
                 height: rung.height,
                 frame_rate: rate.unwrap_or(self.manner.rate),
             },
+            max_kbps: rung.max_kbps,
             segments: ExpectedSegments::Even {
                 first_segment: chunk.first_segment,
                 first_frame: chunk.first_frame,

@@ -54,8 +54,14 @@ pub struct ExpectedTrack {
     pub codecs: &'static [&'static str],
     pub timescale: u32,
     pub shape: Shape,
+    /// What its encoder is to keep to over a few seconds.
+    pub max_kbps: u32,
     pub segments: ExpectedSegments,
 }
+
+/// An encoder exceeds its rate by less than this factor, and never by that of these seconds at once.
+const MOST_EXCESS: f64 = 4.0;
+const BUFFER_SECONDS: f64 = 4.0;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExpectedSegments {
@@ -184,8 +190,22 @@ impl ExpectedTrack {
         for segment in &track.segments {
             named(&segment.file, &Track::segment_path(&self.name, segment.number)).map_err(wrong)?;
             key_frames(segment).map_err(wrong)?;
+            let (bytes, most) = (segment.file.bytes, self.most_bytes(segment));
+            if bytes > most {
+                let number = segment.number;
+                return Err(wrong(format!(
+                    "segment {number} has {bytes} bytes; at its bitrate, {most} are the most"
+                )));
+            }
         }
         self.segments.check(&track.segments).map_err(wrong)
+    }
+}
+
+impl ExpectedTrack {
+    fn most_bytes(&self, segment: &Segment) -> u64 {
+        let seconds = segment.duration as f64 / f64::from(self.timescale.max(1)) + BUFFER_SECONDS;
+        (f64::from(self.max_kbps) * 125.0 * seconds * MOST_EXCESS) as u64
     }
 }
 
@@ -298,6 +318,7 @@ mod tests {
             codecs: &["avc1", "avc3"],
             timescale: 12_800,
             shape: SHAPE,
+            max_kbps: 800,
             segments: ExpectedSegments::Even {
                 first_segment: 2,
                 first_frame: 8,
@@ -367,6 +388,7 @@ mod tests {
             ("another size", refused(|track| track.shape = Shape::Audio { channels: 2, sample_rate: 1 })),
             ("another clock", refused(|track| track.timescale += 1)),
             ("no hash", refused(|track| track.init.sha256 = "../..".into())),
+            ("more bytes than its bitrate allows", refused(|track| track.segments[1].file.bytes = 10 << 20)),
             ("no key frame", refused(|track| track.segments[0].key_frames.clear())),
             (
                 "a key frame beyond the file",

@@ -64,11 +64,22 @@ impl<'a> Track<'a> {
         None
     }
 
-    /// What the transfer function in its `colr` box means for VIDEO-RANGE.
-    pub fn range(&self) -> Option<&'static str> {
+    /// How wide and high its `pasp` box says a pixel is.
+    pub fn pixel(&self) -> Option<(u64, u64)> {
+        let pasp = find(self.entry()?, &[b"pasp"])?;
+        Some((number(pasp, 0, 4)?, number(pasp, 4, 4)?))
+    }
+
+    /// The boxes in its sample entry.
+    fn entry(&self) -> Option<&'a [u8]> {
         let stsd = find(self.trak, &[b"mdia", b"minf", b"stbl", b"stsd"])?;
         let (_, entry) = all(stsd.get(8..)?).next()?;
-        let colr = find(entry.get(78..)?, &[b"colr"])?;
+        entry.get(78..)
+    }
+
+    /// What the transfer function in its `colr` box means for VIDEO-RANGE.
+    pub fn range(&self) -> Option<&'static str> {
+        let colr = find(self.entry()?, &[b"colr"])?;
         if colr.get(..4)? != b"nclx" {
             return None;
         }

@@ -29,12 +29,13 @@ impl Init {
 fn describe(track: &mp4::Track, head: &[u8]) -> Option<Description> {
     let extras = boxes::Track::find(head, track.id);
     let shift = extras.as_ref().and_then(boxes::Track::shift).unwrap_or(0.0);
-    let common = Description { shift, ..Description::default() };
+    let common = Description { shift, has_square_pixels: true, ..Description::default() };
     match track.entry.clone()? {
         Entry::Video { codec, width, height, .. } => Some(Description {
             is_video: true,
             codec: Some(codec),
             size: Some((width, height)),
+            has_square_pixels: extras.as_ref().and_then(boxes::Track::pixel).is_none_or(|(w, h)| w == h),
             range: extras.and_then(|extras| extras.range()),
             ..common
         }),
@@ -48,9 +49,10 @@ fn describe(track: &mp4::Track, head: &[u8]) -> Option<Description> {
 pub fn part(window: Window, movie: &Movie) -> Result<Part, mp4::Error> {
     let bytes = window.size();
     let mut reader = Reader::segment(window, movie.clone())?;
-    let mut runs: Vec<Run> = Vec::new();
+    let (mut runs, mut payload): (Vec<Run>, u64) = (Vec::new(), 0);
     while let Some(fragment) = reader.next_fragment()? {
         for sample in &fragment.samples {
+            payload = payload.saturating_add(sample.size.into());
             let track = movie.tracks.iter().find(|track| track.id == sample.track);
             let Some((track, kind)) = track.and_then(|track| Some((track, kind(track)?))) else { continue };
             let sample = Sample {
@@ -70,7 +72,7 @@ pub fn part(window: Window, movie: &Movie) -> Result<Part, mp4::Error> {
     if runs.is_empty() {
         return Err(mp4::Error::Malformed("it holds no picture and no sound".into()));
     }
-    Ok(Part { bytes, runs })
+    Ok(Part { bytes, payload, runs })
 }
 
 fn kind(track: &mp4::Track) -> Option<Kind> {

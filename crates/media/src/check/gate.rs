@@ -1,12 +1,13 @@
 //! What our own output must be beyond what any stream must.
 
 use super::finding::{Findings, Place};
-use super::folder::{Astray, Folder};
-use super::part::Kind;
-use super::rendition::Rendition;
+use super::folder::{Astray, Folder, Name, Range};
+use super::part::{Kind, Part};
+use super::rendition::{Container, Rendition};
 use super::rule;
 use crate::manifest::{Artifact, Presentation};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::{Read, Seek, SeekFrom};
 
 /// More files than any stream of ours has.
 const MAX_FILES: usize = 1_000_000;
@@ -16,6 +17,8 @@ const MAX_FILES: usize = 1_000_000;
 pub struct Expect {
     /// How many frames each rendition of picture has, by its name: the folder of its playlist.
     pub frames: BTreeMap<String, u64>,
+    /// When each rendition begins to be shown or heard, in seconds, by its name.
+    pub begins: BTreeMap<String, f64>,
     /// How long picture and sound last, in seconds.
     pub duration: Option<f64>,
     /// All files, relative to `below`. Empty: not known.
@@ -86,7 +89,15 @@ impl Expect {
                     findings.add(&rule::GATE_FRAMES, rendition.place(), what);
                 }
                 // What could not be measured was told before.
-                Some(_) => {}
+                Some((rendition, _)) => shown(rendition, findings),
+            }
+        }
+        for rendition in renditions {
+            let whole = rendition.whole(Kind::Video).or_else(|| rendition.whole(Kind::Audio));
+            let (Some(begin), Some(whole)) = (self.begins.get(&rendition.name), whole) else { continue };
+            if (whole.start - begin).abs() > whole.frame + 0.001 {
+                let what = format!("it begins at {:.3} s, {begin:.3} s were planned", whole.start);
+                findings.add(&rule::GATE_BEGIN, rendition.place(), what);
             }
         }
         let Some(duration) = self.duration else { return };
@@ -99,6 +110,83 @@ impl Expect {
             }
         }
     }
+}
+
+/// Our encoders' frames of a segment are shown in the time of that segment, and their pixels are square.
+fn shown(rendition: &Rendition, findings: &mut Findings) {
+    if rendition.description(Kind::Video).is_some_and(|it| !it.has_square_pixels) {
+        findings.add(&rule::GATE_PIXELS, rendition.place(), "its pixels are not square");
+    }
+    let shift = rendition.description(Kind::Video).map_or(0.0, |it| it.shift);
+    let parts = rendition.parts.iter().enumerate();
+    let runs = parts.filter_map(|(at, part)| Some((at, part.as_ref()?.run(Kind::Video)?)));
+    for (at, run) in runs {
+        let moved = run.seconds(run.first_shown - run.start) + shift;
+        let late = run.seconds(run.last_shown_until - run.end) + shift;
+        if moved.abs().max(late.abs()) > run.frame() / 2.0 {
+            let what = format!("its frames are shown {moved:.3} s late, and until {late:.3} s after its end");
+            findings.add(&rule::GATE_SHOWN, rendition.segment_place(at), what);
+        }
+    }
+}
+
+/// What describes the samples of a segment takes less than this, and this for each sample.
+const MOST_DESCRIBING: u64 = 64 << 10;
+const MOST_OF_A_SAMPLE: u64 = 64;
+
+const MAX_INIT: u64 = 256 << 10;
+
+/// Bytes that are neither picture nor sound would go to every viewer, unseen by whoever compares pictures.
+pub(super) fn content(folder: &Folder, rendition: &Rendition, findings: &mut Findings) {
+    if rendition.container != Container::Fmp4 || rendition.media.is_i_frames_only {
+        return;
+    }
+    let mut inits = BTreeSet::new();
+    for (at, (file, part)) in rendition.files.iter().zip(&rendition.parts).enumerate() {
+        let samples = |part: &Part| part.runs.iter().map(|run| run.samples).sum::<u64>();
+        let most = |part: &Part| part.payload + MOST_DESCRIBING + samples(part) * MOST_OF_A_SAMPLE;
+        if let Some(part) = part.as_ref().filter(|part| part.bytes > most(part)) {
+            let what = format!("{} of {} bytes are no samples", part.bytes - part.payload, part.bytes);
+            findings.add(&rule::GATE_CONTENT, rendition.segment_place(at), what);
+        }
+        let range = rendition.media.segments.get(at).and_then(|segment| segment.range);
+        if let Some(what) = file.as_ref().and_then(|file| other_box(folder, file, range, SEGMENT)) {
+            findings.add(&rule::GATE_CONTENT, rendition.segment_place(at), what);
+        }
+        let Some((name, _, range)) = rendition.init_of(at) else { continue };
+        if !inits.insert(name.clone()) {
+            continue;
+        }
+        let is_large = range.is_none() && folder.bytes(name).is_ok_and(|bytes| bytes > MAX_INIT);
+        let what = is_large.then(|| "it is larger than any init segment".to_owned());
+        if let Some(what) = what.or_else(|| other_box(folder, name, range, INIT)) {
+            findings.add(&rule::GATE_CONTENT, Place::file(name.clone()), what);
+        }
+    }
+}
+
+const INIT: &[&[u8; 4]] = &[b"ftyp", b"moov"];
+const SEGMENT: &[&[u8; 4]] = &[b"styp", b"sidx", b"moof", b"mdat"];
+
+/// The first box of a file that is none of these, in words.
+fn other_box(folder: &Folder, name: &Name, range: Option<Range>, known: &[&[u8; 4]]) -> Option<String> {
+    let mut window = folder.window(name, range).ok()?;
+    let (end, mut at) = (window.size(), 0);
+    while at < end {
+        let mut head = [0; 8];
+        window.seek(SeekFrom::Start(at)).ok()?;
+        if window.read_exact(&mut head).is_err() {
+            return Some(format!("it ends within a box, at byte {at}"));
+        }
+        let [a, b, c, d, kind @ ..] = head;
+        let size = u64::from(u32::from_be_bytes([a, b, c, d]));
+        if size < 8 || !known.contains(&&kind) {
+            let kind = String::from_utf8_lossy(&kind).escape_default().to_string();
+            return Some(format!("it has a box `{kind}` of {size} bytes at byte {at}"));
+        }
+        at += size;
+    }
+    None
 }
 
 fn is_proved(artifact: &Artifact, path: String, folder: &Folder, findings: &mut Findings) -> bool {

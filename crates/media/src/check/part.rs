@@ -13,6 +13,8 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Part {
     pub bytes: u64,
+    /// How many of them are samples.
+    pub payload: u64,
     /// One for each track.
     pub runs: Vec<Run>,
 }
@@ -114,6 +116,8 @@ pub struct Description {
     pub codec: Option<String>,
     pub size: Option<(u32, u32)>,
     pub channels: Option<u16>,
+    /// As far as the file says.
+    pub has_square_pixels: bool,
     /// SDR, PQ or HLG, where the file says it.
     pub range: Option<&'static str>,
     /// By how much an edit list moves what is shown, in seconds; mostly to the front.

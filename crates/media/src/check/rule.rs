@@ -89,6 +89,10 @@ rules! {
     GATE_UNLISTED = Warning "gate.unlisted": "there is no file that nobody committed";
     GATE_FRAMES = Error "gate.frames": "every rendition of picture has the frames that were planned";
     GATE_DURATION = Error "gate.duration": "every rendition has the duration that was planned";
+    GATE_BEGIN = Error "gate.begin": "every rendition begins when it was planned to";
+    GATE_SHOWN = Error "gate.shown": "every segment shows its frames from its beginning to its end";
+    GATE_PIXELS = Error "gate.pixels": "pixels are square";
+    GATE_CONTENT = Error "gate.content": "files hold picture or sound, and nothing else";
     GATE_RENDITION = Error "gate.rendition": "every rendition that was planned is there";
 }
 

@@ -115,7 +115,7 @@ impl Streams {
         }
         let tracks =
             self.streams.iter().filter(|stream| !stream.frames.is_empty()).filter_map(Stream::describe);
-        Ok((Part { bytes, runs }, tracks.collect()))
+        Ok((Part { bytes, payload: bytes, runs }, tracks.collect()))
     }
 }
 

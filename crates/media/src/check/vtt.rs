@@ -23,7 +23,7 @@ pub fn part(window: Window) -> Result<Part, String> {
     let mut header = text.lines().skip(1).take_while(|line| !line.trim().is_empty());
     match header.find_map(|line| line.strip_prefix("X-TIMESTAMP-MAP=")) {
         Some(map) if map.contains("LOCAL:") && map.contains("MPEGTS:") => {
-            Ok(Part { bytes, runs: Vec::new() })
+            Ok(Part { bytes, payload: bytes, runs: Vec::new() })
         }
         Some(_) => Err("its X-TIMESTAMP-MAP lacks LOCAL or MPEGTS".into()),
         None => Err("it has no X-TIMESTAMP-MAP".into()),

@@ -93,9 +93,13 @@ async fn inspect(work: &Work<'_>, made: &TrackResult, parts: &Path) -> Result<()
     let audio = audio.into_iter().filter_map(|track| sound(&plan, track)).collect();
     let presentation = Presentation { video, audio, subtitles: Vec::new() };
     let (mut frames, mut decoding) = (BTreeMap::new(), None);
+    let sounds = presentation.audio.iter().map(|sound| (sound.track.name.to_string(), 0.0));
+    let mut begins: BTreeMap<String, f64> = sounds.collect();
     if let (Ok(piece), Some(picture)) = (work.input::<Piece>(), &plan.picture) {
         let of = presentation.video.iter().map(|track| (track.name.to_string(), piece.chunk.frames()));
         frames.extend(of);
+        let begin = piece.chunk.first_frame as f64 / picture.manner.rate.to_f64();
+        begins.extend(presentation.video.iter().map(|track| (track.name.to_string(), begin)));
         // The gate decodes the first and the last segment of a stream.
         let is_at_an_end = piece.chunk.first_frame == 0 || piece.chunk.end_frame == picture.frames;
         decoding = is_at_an_end.then(|| media::memory::checking(&plan));
@@ -108,7 +112,7 @@ async fn inspect(work: &Work<'_>, made: &TrackResult, parts: &Path) -> Result<()
         move || lay_out(&tree, &parts, &presentation).map_err(|error| disk("laying out", &tree, &error))
     });
     let artifacts = laid_out.await?;
-    let expect = Expect { frames, artifacts, has_others: true, ..Expect::default() };
+    let expect = Expect { frames, begins, artifacts, has_others: true, ..Expect::default() };
     match gate::inspect(work, &tree, expect, &scratch, decoding).await? {
         None => Ok(()),
         Some(what) => Err(Unlike::Differs(what)),

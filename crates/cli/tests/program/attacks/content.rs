@@ -169,6 +169,36 @@ fn segments_that_are_none_are_not_taken() {
 }
 
 #[test]
+fn frames_that_are_shown_late_are_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    upload_to_watch_early(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "encode", |task| forged::make_late(task, &own));
+
+    assert!(told.contains("its frames are shown 0.080 s late"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
+#[test]
+fn what_is_neither_picture_nor_sound_is_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    upload_to_watch_early(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "encode", |task| {
+        let mut made = forged::make(task, &own);
+        made.hide_in_segments(1000);
+        made
+    });
+
+    assert!(told.contains("it has a box `free` of 1000 bytes"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
+#[test]
 fn other_sound_is_not_taken() {
     let house = house();
     let liar = house.worker("liar", &["audio"]);

@@ -31,7 +31,7 @@ pub fn make(task: &Value, source: &Path) -> Made {
         }
         _ => {
             let piece: Piece = serde_json::from_value(task["input"].clone()).unwrap();
-            picture(&plan, &piece, &piece, source, folder.path())
+            picture(&plan, &piece, &piece, source, 0, folder.path())
         }
     };
     Made { folder, tracks }
@@ -43,12 +43,27 @@ pub fn make_of_another_chunk(task: &Value, other: &Value, source: &Path) -> Made
     let piece = |task: &Value| serde_json::from_value::<Piece>(task["input"].clone()).unwrap();
     let (own, other) = (piece(task), piece(other));
     let shown = Piece { chunk: other.chunk, group: own.group.clone() };
-    let tracks = picture(&plan_of(task), &shown, &own, source, folder.path());
+    let tracks = picture(&plan_of(task), &shown, &own, source, 0, folder.path());
     Made { folder, tracks }
 }
 
+/// The right pictures, each shown two frames late.
+pub fn make_late(task: &Value, source: &Path) -> Made {
+    let honest = make(task, source);
+    let folder = tempfile::tempdir().unwrap();
+    let piece: Piece = serde_json::from_value(task["input"].clone()).unwrap();
+    let tracks = picture(&plan_of(task), &piece, &piece, source, 2, folder.path());
+    let mut made = Made { folder, tracks };
+    for (own, other) in made.tracks.iter_mut().zip(&honest.tracks) {
+        let init = |made: &tempfile::TempDir| made.path().join("made").join(&own.init.path);
+        std::fs::copy(init(&honest.folder), init(&made.folder)).unwrap();
+        own.init = other.init.clone();
+    }
+    made
+}
+
 /// Encodes one piece, and cuts it as if it were another.
-fn picture(plan: &Plan, piece: &Piece, shown: &Piece, source: &Path, folder: &Path) -> Vec<Track> {
+fn picture(plan: &Plan, piece: &Piece, shown: &Piece, source: &Path, late: u32, folder: &Path) -> Vec<Track> {
     let (picture, video) = (plan.picture.as_ref().unwrap(), plan.source.video.as_ref().unwrap());
     assert!(piece.chunk.frames() >= shown.chunk.frames());
     let mut piece = piece.clone();
@@ -62,7 +77,7 @@ fn picture(plan: &Plan, piece: &Piece, shown: &Piece, source: &Path, folder: &Pa
             frames_per_segment: picture.segment_frames,
             first_segment: shown.chunk.first_segment,
             ticks_per_frame: picture.frame_ticks,
-            delay: piece.group.codec.delay(),
+            delay: piece.group.codec.delay() + late,
         };
         cut(&folder.join(format!("{}.mp4", rung.name)), &folder.join("made"), &of).unwrap()
     };
@@ -111,6 +126,21 @@ impl Made {
         for segment in self.tracks.iter_mut().flat_map(|track| &mut track.segments) {
             let content = vec![byte; usize::try_from(segment.file.bytes).unwrap()];
             std::fs::write(folder.join(&segment.file.path), &content).unwrap();
+            segment.file.sha256 = hex::encode(sha2::Sha256::digest(&content));
+        }
+    }
+
+    /// Puts a box that no player looks into at the end of the last segment of each track.
+    pub fn hide_in_segments(&mut self, bytes: usize) {
+        let folder = self.folder.path().join("made");
+        for segment in self.tracks.iter_mut().filter_map(|track| track.segments.last_mut()) {
+            let path = folder.join(&segment.file.path);
+            let mut content = std::fs::read(&path).unwrap();
+            content.extend(u32::try_from(bytes).unwrap().to_be_bytes());
+            content.extend(b"free");
+            content.resize(content.len() + bytes - 8, 0x5a);
+            std::fs::write(&path, &content).unwrap();
+            segment.file.bytes = content.len() as u64;
             segment.file.sha256 = hex::encode(sha2::Sha256::digest(&content));
         }
     }
