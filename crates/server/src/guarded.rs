@@ -3,6 +3,7 @@
 //! The deadline for a head is fixed when its first byte arrives, so a client that sends one byte now and then gains nothing.
 //! While a request is answered there is no deadline for reading here: its body has one of its own.
 
+use crate::connections::Visitor;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::io;
@@ -27,6 +28,8 @@ pub struct Deadlines {
 pub struct Progress {
     deadlines: Deadlines,
     phase: Mutex<Phase>,
+    /// Whose connection this is; none of a proxy.
+    visitor: Option<Arc<Visitor>>,
 }
 
 enum Phase {
@@ -37,14 +40,15 @@ enum Phase {
 }
 
 impl Progress {
-    pub fn new(deadlines: Deadlines) -> Arc<Self> {
+    pub fn new(deadlines: Deadlines, visitor: Option<Arc<Visitor>>) -> Arc<Self> {
         let phase = Phase::Waiting { until: Instant::now() + deadlines.head, has_begun: false };
-        Arc::new(Progress { deadlines, phase: Mutex::new(phase) })
+        Arc::new(Progress { deadlines, phase: Mutex::new(phase), visitor })
     }
 
-    /// The head of a request has come.
-    pub fn answer(&self) {
+    /// The head of a request has come; false if the connection was closed to make room just before.
+    pub fn answer(&self) -> bool {
         *self.phase() = Phase::Answering;
+        self.visitor.as_ref().is_none_or(|visitor| visitor.take_up())
     }
 
     fn wait(&self, may_idle: bool) {
@@ -65,6 +69,14 @@ impl Progress {
     fn written(&self) {
         if let Phase::Waiting { until, has_begun: false } = &mut *self.phase() {
             *until = (*until).max(Instant::now() + self.deadlines.head);
+        }
+    }
+
+    /// Nothing is on its way to the client.
+    fn flushed(&self) {
+        let phase = self.phase();
+        if let (Phase::Waiting { .. }, Some(visitor)) = (&*phase, &self.visitor) {
+            visitor.wait();
         }
     }
 
@@ -165,7 +177,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.progress.flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

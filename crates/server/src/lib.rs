@@ -50,6 +50,7 @@ mod secret;
 pub mod submission;
 mod trace;
 mod turns;
+mod waiting;
 mod watch;
 mod worker;
 

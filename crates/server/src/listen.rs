@@ -92,13 +92,14 @@ pub async fn serve(listener: TcpListener, router: Router, door: Door, ending: im
             () = &mut ending => break,
         };
         let client = match Client::of(&door, &connections, from.ip()) {
-            Ok(client) => Arc::new(client),
+            Ok(client) => client,
             Err(reached) => {
                 refusals.note(from.ip(), reached);
                 turn_away(stream, reached);
                 continue;
             }
         };
+        let (closing, client) = (client.seat.closing(), Arc::new(client));
         let stream = Guarded::new(at_once(stream), client.progress.clone());
         let router = TowerToHyperService::new(router.clone());
         let service = service_fn(move |request: Request<Incoming>| {
@@ -108,7 +109,8 @@ pub async fn serve(listener: TcpListener, router: Router, door: Door, ending: im
         let connection = http.serve_connection(TokioIo::new(stream), service);
         let (connection, cut) = (open.watch(connection), cut.clone());
         tokio::spawn(async move {
-            if let Some(Err(error)) = cut.run_until_cancelled(connection).await {
+            let connection = cut.run_until_cancelled(connection);
+            if let Some(Some(Err(error))) = closing.run_until_cancelled(connection).await {
                 tracing::trace!("a connection broke: {error}");
             }
         });
@@ -127,7 +129,7 @@ struct Client {
     /// None of a proxy: its clients are counted by request.
     visitor: Option<Arc<Visitor>>,
     progress: Arc<Progress>,
-    _seat: Seat,
+    seat: Seat,
 }
 
 impl Client {
@@ -142,14 +144,14 @@ impl Client {
             peer,
             addresses: door.addresses.clone(),
             connections: connections.clone(),
+            progress: Progress::new(door.deadlines, visitor.clone()),
             visitor,
-            progress: Progress::new(door.deadlines),
-            _seat: seat,
+            seat,
         })
     }
 
     async fn answer(&self, request: Request<Incoming>, router: &TowerToHyperService<Router>) -> Response {
-        self.progress.answer();
+        let is_open = self.progress.answer();
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(Peer(self.peer));
         let visitor = match &self.visitor {
@@ -163,6 +165,9 @@ impl Client {
             Ok(visitor) => visitor,
             Err(reached) => return with(request_id::refusal(Error::TooManyConnections(reached)), answered),
         };
+        if !is_open {
+            return with(request_id::refusal(Error::TooManyConnections(Reached::Total)), answered);
+        }
         visitor.keep_pace().await;
         parts.extensions.insert(visitor.clone());
         let Ok(response) = router.call(Request::from_parts(parts, body)).await;
@@ -248,14 +253,14 @@ mod tests {
     const DOOR: Caps = Caps { total: 3, unauthenticated: 3, per_address: 2 };
 
     async fn start() -> SocketAddr {
+        start_with(DOOR, Duration::from_secs(15)).await
+    }
+
+    async fn start_with(caps: Caps, head: Duration) -> SocketAddr {
         let listener = bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let deadlines = Deadlines {
-            head: Duration::from_secs(15),
-            idle: Duration::from_secs(120),
-            write: Duration::from_secs(60),
-        };
-        let door = Door { caps: DOOR, deadlines, addresses: ClientAddresses::default() };
+        let deadlines = Deadlines { head, idle: Duration::from_secs(120), write: Duration::from_secs(60) };
+        let door = Door { caps, deadlines, addresses: ClientAddresses::default() };
         let endless = || async {
             Body::from_stream(futures_util::stream::repeat_with(|| {
                 Ok::<_, Infallible>(bytes::Bytes::from_static(&[0; 1 << 16]))
@@ -328,6 +333,47 @@ mod tests {
         // What lies in the sockets' buffers, and then the end.
         let read = tokio::time::timeout(Duration::from_secs(1000), rest(&mut lazy)).await;
         assert!(read.is_ok(), "the connection is still open");
+    }
+
+    #[tokio::test]
+    async fn connections_that_wait_make_room_and_those_that_are_answered_do_not() {
+        let caps = Caps { total: 2, unauthenticated: 2, per_address: 9 };
+        // No deadline closes anything here.
+        let address = start_with(caps, Duration::from_secs(3600)).await;
+        let mut reading = TcpStream::connect(address).await.unwrap();
+        reading.write_all(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        reading.read_exact(&mut [0; 12]).await.unwrap();
+
+        // One idles after its answer, the next sends half a head, and each makes room.
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 12];
+        idle.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, b"HTTP/1.1 200");
+        let mut half = connect_in_place_of(&mut idle, address).await;
+        let mut last = connect_in_place_of(&mut half, address).await;
+        last.write_all(b"ET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        last.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, b"HTTP/1.1 200");
+
+        let mut refused = TcpStream::connect(address).await.unwrap();
+        assert!(rest(&mut refused).await.starts_with(b"HTTP/1.1 503"));
+        reading.read_exact(&mut vec![0; 8 << 20]).await.unwrap();
+    }
+
+    /// With the first byte of a head sent. For the server, an answer that has just been read may not be over yet, and then it
+    /// refuses the new one.
+    async fn connect_in_place_of(other: &mut TcpStream, address: SocketAddr) -> TcpStream {
+        loop {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let _ = stream.write_all(b"G").await;
+            let mut byte = [0];
+            tokio::select! {
+                _ = rest(other) => return stream,
+                _ = stream.read(&mut byte) => {}
+                () = tokio::time::sleep(Duration::from_secs(60)) => panic!("the one that waits makes no room"),
+            }
+        }
     }
 
     #[tokio::test]

@@ -133,6 +133,52 @@ fn an_address_has_few_connections_until_it_authenticates() {
     });
 }
 
+/// Whoever opens connections from many addresses and sends no whole request shuts out nobody.
+#[test]
+fn half_sent_heads_beyond_the_cap_make_room_for_others() {
+    let house = House::with(Engine::Sqlite, &[("VODMILL_MAX_CONNECTIONS", "16")]);
+    let address: std::net::SocketAddr = house.url("").trim_start_matches("http://").parse().unwrap();
+    let ask = format!("GET /api/videos HTTP/1.1\r\nHost: x\r\nX-Admin-Secret: {SECRET}\r\n\r\n");
+    let is_answered = |mut admin: &TcpStream| {
+        admin.write_all(ask.as_bytes()).unwrap();
+        let mut answer = [0; 4096];
+        let read = admin.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..read]).starts_with("HTTP/1.1 200")
+    };
+    let long_known = connect_from(2, address);
+    assert!(is_answered(&long_known));
+
+    let mut halves = Vec::new();
+    for round in 0..10 {
+        for last in 3..15 {
+            let mut half = connect_from(last, address);
+            // It may have been closed to make room already.
+            let _ = half.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nX");
+            halves.push(half);
+        }
+        assert!(is_answered(&connect_from(99, address)), "an admin's new connection in round {round}");
+    }
+    assert!(is_answered(&long_known), "a connection that has authenticated stays");
+    assert_eq!(rest(&mut halves[0]), "", "the longest wait is over, without an answer");
+    until("the log names the setting", || {
+        std::fs::read_to_string(house.log()).unwrap().contains("the setting max_connections is the limit")
+    });
+}
+
+/// From 127.0.0.LAST.
+fn connect_from(last: u8, to: std::net::SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let connect = async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(([127, 0, 0, last], 0).into())?;
+        socket.connect(to).await?.into_std()
+    };
+    let stream = runtime.block_on(connect).unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
 /// All clients behind a proxy have its address; they are told apart by what it says.
 #[test]
 fn clients_behind_a_proxy_are_counted_one_by_one() {
