@@ -1,6 +1,6 @@
 //! All outputs of an execution in one tar.gz (document 001, §4), unpacked so that it can do no harm.
 
-use super::outputs::PARTIAL;
+use super::outputs::{PARTIAL, not_placed};
 use crate::app::App;
 use crate::auth::Holder;
 use crate::body::Json;
@@ -87,7 +87,7 @@ pub(crate) async fn unpack(
 
 /// Killed in the middle, the same archive sent again replaces what is there.
 fn place_all(outputs: &[Output], from: &Path, to: &Path) -> Result<()> {
-    let disk = |error: std::io::Error| Error::disk("unpacking the archive", &error);
+    let disk = |error: std::io::Error| not_placed("unpacking the archive", &error);
     for output in outputs {
         let place = to.join(&output.path);
         std::fs::create_dir_all(place.parent().unwrap_or(to)).map_err(disk)?;
@@ -191,8 +191,9 @@ fn shown(name: &str) -> String {
 fn write(entry: &mut Entry<'_, impl Read>, path: String, to: &Path) -> Result<Output> {
     let disk = |error: std::io::Error| Error::disk("unpacking the archive", &error);
     let place = to.join(&path);
-    std::fs::create_dir_all(place.parent().unwrap_or(to)).map_err(disk)?;
-    let mut file = File::create_new(&place).map_err(disk)?;
+    let unplaced = |error: std::io::Error| not_placed("unpacking the archive", &error);
+    std::fs::create_dir_all(place.parent().unwrap_or(to)).map_err(unplaced)?;
+    let mut file = File::create_new(&place).map_err(unplaced)?;
     let (mut digest, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 64 << 10]);
     loop {
         let read = entry.read(&mut block).map_err(broken)?;
@@ -339,6 +340,15 @@ mod tests {
         }
         let twice = archive(|builder| (0..2).for_each(|_| entry(builder, regular, "a", b"x")));
         assert!(extract(&twice[..], &folder, 100).is_err());
+        for (first, then) in [("q/a", "q"), ("f", "f/x"), ("g", "g/x/y")] {
+            let both =
+                archive(|builder| [first, then].iter().for_each(|it| entry(builder, regular, it, b"x")));
+            let refused = extract(&both[..], &folder, 100).unwrap_err();
+            assert!(
+                matches!(refused, Error::Unprocessable { code: "path_conflict", .. }),
+                "{first}: {refused}"
+            );
+        }
         let bomb = archive(|builder| entry(builder, regular, "zeros", &vec![0; 1 << 20]));
         assert!(bomb.len() < 10_000);
         assert!(matches!(extract(&bomb[..], &folder, 1000), Err(Error::TooLarge(_))));

@@ -226,13 +226,32 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
         tokio::fs::remove_file(&partial_copy).await.map_err(disk)?;
         return tokio::fs::remove_file(&place.partial).await.map_err(disk);
     }
-    if let Some(folder) = place.whole.parent() {
-        tokio::fs::create_dir_all(folder).await.map_err(disk)?;
+    if let Err(error) = place_whole(&partial_copy, &place.whole).await {
+        tokio::fs::remove_file(&partial_copy).await.map_err(disk)?;
+        return Err(not_placed("keeping the output", &error));
     }
-    Step::TakeOutput.across(tokio::fs::rename(&partial_copy, &place.whole)).await.map_err(disk)?;
     match tokio::fs::remove_file(&place.partial).await {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(disk(error)),
         _ => Ok(()),
+    }
+}
+
+async fn place_whole(from: &Path, whole: &Path) -> std::io::Result<()> {
+    if let Some(folder) = whole.parent() {
+        tokio::fs::create_dir_all(folder).await?;
+    }
+    Step::TakeOutput.across(tokio::fs::rename(from, whole)).await
+}
+
+/// Two outputs such as `a` and `a/b` exclude each other: that is the worker's fault.
+pub(super) fn not_placed(doing: &str, error: &std::io::Error) -> Error {
+    use std::io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory};
+    match error.kind() {
+        AlreadyExists | DirectoryNotEmpty | IsADirectory | NotADirectory => Error::unprocessable(
+            "path_conflict",
+            "the path of one output is a folder in the path of another; a path is either a file or a folder",
+        ),
+        _ => Error::disk(doing, error),
     }
 }
 

@@ -21,6 +21,7 @@ on_both_engines![
     a_result_may_name_only_what_its_execution_brought,
     the_result_of_an_older_worker_names_its_files,
     outputs_come_as_one_archive_and_only_plain_files_of_it,
+    outputs_whose_paths_exclude_each_other_are_refused,
     what_a_worker_tells_of_itself_has_a_limit,
     a_worker_too_old_is_told_so,
     a_second_process_with_the_same_key_replaces_the_first,
@@ -359,6 +360,26 @@ fn outputs_come_as_one_archive_and_only_plain_files_of_it(engine: Engine) {
     let done = json!({ "proof": held["proof"], "result": null, "outputs": brought, "usage": usage });
     good(hand.say("complete", done));
     ends(&house, job, "completed");
+}
+
+fn outputs_whose_paths_exclude_each_other_are_refused(engine: Engine) {
+    let house = House::with(engine, &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "5")]);
+    let hand = house.worker("w", &["sleep"]);
+    sleeper(&house);
+    let held = hand.claim_one();
+    for (first, then) in [("q/a", "q"), ("f", "f/x"), ("g", "g/x/y")] {
+        assert_eq!(hand.put(&held, first, b"x").send().unwrap().status(), 201);
+        problem(hand.put(&held, then, b"y").send().unwrap(), 422, "path_conflict");
+    }
+
+    let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), Default::default()));
+    let mut header = tar::Header::new_gnu();
+    header.set_size(1);
+    builder.append_data(&mut header, "f/x", &b"z"[..]).unwrap();
+    let request = hand.request("POST", "/api/worker/outputs").header("content-type", "application/gzip");
+    let request = request.header("x-vodmill-proof", hand.proof_header(&held));
+    let archive = builder.into_inner().unwrap().finish().unwrap();
+    problem(request.body(archive).send().unwrap(), 422, "path_conflict");
 }
 
 fn what_a_worker_tells_of_itself_has_a_limit(engine: Engine) {
