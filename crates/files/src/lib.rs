@@ -11,6 +11,7 @@
 
 pub mod bucket;
 mod place;
+mod reserve;
 mod space;
 mod step;
 mod tree;
@@ -18,6 +19,7 @@ mod whole;
 
 pub use bucket::Bucket;
 pub use place::Place;
+pub use reserve::Reserve;
 pub use space::space;
 pub use step::Step;
 pub use tree::{Tree, seal};

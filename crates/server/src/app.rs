@@ -10,7 +10,6 @@ use crate::guesses::Guesses;
 use crate::ingest::Ingest;
 use crate::listen::Door;
 use crate::metrics::{self, Metrics};
-use crate::reserve::Reserve;
 use crate::secret::AdminSecret;
 use crate::submission::Limits;
 use crate::turns::{self, Turns};
@@ -25,6 +24,7 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use dispatch::Redis;
+use files::Reserve;
 use media::limits::FileLimits;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -158,6 +158,9 @@ impl Options {
 const UNKNOWN_AT_ONCE: usize = 4;
 
 /// What every handler can reach. Cheap to clone.
+/// The data folder, as a [`Reserve`] calls it.
+pub const DATA_FOLDER: &str = "data folder";
+
 #[derive(Clone)]
 pub struct App {
     pub store: Store,
@@ -175,6 +178,8 @@ pub struct App {
     pub(crate) lookups: Arc<Semaphore>,
     pub(crate) options: Arc<Options>,
     pub(crate) reserve: Reserve,
+    /// The same, for what clients write into the data folder.
+    pub(crate) room: Reserve,
     /// What remote workers made, compared with the source.
     pub(crate) comparisons: worker::content::Comparisons,
     /// Words of remote workers are gathered into few transactions.
@@ -204,6 +209,7 @@ impl App {
             started: Instant::now(),
             ending: CancellationToken::new(),
             reserve: Reserve::default(),
+            room: Reserve::default(),
             store,
             redis: None,
             data,
@@ -221,9 +227,10 @@ impl App {
         App { comparisons: worker::content::Comparisons::with(check), ..self }
     }
 
-    /// What is to stay free on which disks.
+    /// What is to stay free on which disks: on that of [`DATA_FOLDER`], whatever clients bring.
     pub fn with_reserve(self, reserve: Reserve) -> Self {
-        App { reserve, ..self }
+        let room = reserve.of(DATA_FOLDER);
+        App { ingest: self.ingest.with_room(room.clone()), room, reserve, ..self }
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use wire::http::Output;
 
 pub fn unpack(archive: &[u8], to: &Path, limit: u64) -> Result<Vec<Output>, Error> {
-    crate::worker::archive::extract(archive, to, limit)
+    crate::worker::archive::extract(archive, to, limit, &files::Reserve::default())
 }
 
 pub fn tus_metadata(text: &str) -> Result<Map<String, Value>, Error> {

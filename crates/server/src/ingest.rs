@@ -5,7 +5,7 @@ use crate::data::Data;
 use crate::problem::{Error, Result};
 use bytes::Bytes;
 use files::bucket::{Told, Written};
-use files::{Bucket, Place, Step};
+use files::{Bucket, Place, Reserve, Step};
 use futures_util::{Stream, StreamExt};
 use media::encoder::Family;
 use media::settings::Settings;
@@ -14,6 +14,7 @@ use rules::placement::Pool;
 use rules::{JobId, Priority, VideoId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,11 +86,17 @@ pub struct Ingest {
     store: Store,
     data: Data,
     options: Arc<Options>,
+    room: Reserve,
 }
 
 impl Ingest {
     pub fn new(store: Store, data: Data, options: Arc<Options>) -> Self {
-        Ingest { store, data, options }
+        Ingest { store, data, options, room: Reserve::default() }
+    }
+
+    /// Takes in only what leaves this free.
+    pub fn with_room(self, room: Reserve) -> Self {
+        Ingest { room, ..self }
     }
 
     /// Writes a stream to the disk, hashing on the way; of one that breaks off or is too long, nothing is left.
@@ -116,6 +123,7 @@ impl Ingest {
             return self.write_to(&bucket, &name, stream).await;
         }
         let disk = |error: std::io::Error| Error::disk("keeping the upload", &error);
+        self.room.room_for(0).map_err(Error::Full)?;
         let mut file = tokio::fs::File::create_new(path).await.map_err(disk)?;
         let (mut digest, mut bytes) = (Sha256::new(), 0_u64);
         let mut stream = std::pin::pin!(stream);
@@ -125,6 +133,7 @@ impl Ingest {
             if bytes > self.options.max_upload_bytes {
                 return Err(too_large(self.options.max_upload_bytes));
             }
+            self.room.room_to_go_on(block.len()).map_err(Error::Full)?;
             digest.update(&block);
             file.write_all(&block).await.map_err(disk)?;
         }
@@ -165,7 +174,8 @@ impl Ingest {
         if let Place::Bucket(bucket, name) = self.data.source(&path) {
             return adopt_into(&bucket, &name, &from, limit).await;
         }
-        let adopted = tokio::task::spawn_blocking(move || adopt(&from, &path, limit)).await;
+        let room = self.room.clone();
+        let adopted = tokio::task::spawn_blocking(move || adopt(&from, &path, limit, &room)).await;
         adopted.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
     }
 
@@ -401,13 +411,18 @@ pub(crate) fn too_large(limit: u64) -> Error {
 }
 
 /// Gives the file a second name, or copies it from another file system, and reads it through for its hash.
-fn adopt(from: &Path, to: &Path, limit: u64) -> Result<Received> {
+fn adopt(from: &Path, to: &Path, limit: u64, room: &Reserve) -> Result<Received> {
     let disk = |error: std::io::Error| Error::disk("taking over the file", &error);
     let is_moved = !from.exists() && to.exists();
-    if std::fs::metadata(if is_moved { to } else { from }).map_err(disk)?.len() > limit {
+    let found = std::fs::metadata(if is_moved { to } else { from }).map_err(disk)?;
+    if found.len() > limit {
         return Err(too_large(limit));
     }
     if !is_moved {
+        let folder = to.parent().unwrap_or(to);
+        if std::fs::metadata(folder).map_err(disk)?.dev() != found.dev() {
+            room.room_for(found.len()).map_err(Error::Full)?;
+        }
         // Half a copy may be there, or a name so old that the janitor is about to remove it.
         files::remove(to).map_err(disk)?;
         Step::AdoptSource.around(|| files::link(from, to)).map_err(disk)?;

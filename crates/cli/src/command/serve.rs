@@ -6,8 +6,9 @@ use crate::limits::{raise_open_files, warn_of_readers};
 use crate::settings::{Settings, Usage, duration};
 use crate::{Done, log, metrics, output};
 use anyhow::Context;
+use files::Reserve;
 use rules::placement::Capabilities;
-use server::{AdminSecret, App, Data, Reserve};
+use server::{AdminSecret, App, DATA_FOLDER, Data};
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
@@ -64,15 +65,18 @@ impl Args {
         let admin = admin(settings, &store).await?;
         let mut beside = Beside::start(settings, &store).await?;
         let work = settings.work_folder.clone().unwrap_or_else(|| data.work());
+        let database = settings.database_file()?;
+        let database = database.as_deref().and_then(Path::parent).map(|folder| ("database", folder));
         let reserve = Reserve::new(
             self.disk_reserve.saturating_mul(1 << 20),
-            [("data folder", data.root()), ("work folder", &work)],
+            [(DATA_FOLDER, data.root()), ("work folder", &work)].into_iter().chain(database),
         );
         let (bad_outputs, refused) = tokio::sync::mpsc::unbounded_channel();
         let tools = Tools {
             limits: self.encoding.limits(),
             guard: guard.clone(),
             bad_outputs: Some(bad_outputs),
+            room: reserve.of("work folder"),
             ..tools(&data, settings)?
         };
         let at_once = processors().get().div_ceil(2) as usize;

@@ -18,6 +18,7 @@ mod playback;
 mod prometheus;
 mod protocol;
 mod races;
+mod reserve;
 mod restored;
 mod retention;
 mod stalls;

@@ -105,6 +105,9 @@ pub(crate) async fn create(_: Admin, State(app): State<App>, headers: HeaderMap)
     }
     let metadata =
         metadata(headers.get("upload-metadata").and_then(|it| it.to_str().ok()).unwrap_or_default())?;
+    if app.data.bucket().is_none() {
+        app.room.room_for(length).map_err(Error::Full)?;
+    }
     app.ingest.foresee(&query(&metadata)?.wish()?).await?;
     let id = Uuid::new_v4().simple().to_string();
     let lives = Millis(i64::try_from(app.options.upload_lives.as_millis()).unwrap_or(i64::MAX));
@@ -215,6 +218,7 @@ fn lock(app: &App, upload: &Upload) -> Result<Option<std::fs::File>> {
 /// Appends what comes; what has come of a connection that breaks is kept.
 async fn write(app: &App, id: &str, from: u64, length: u64, body: Body) -> Result<u64> {
     let disk = |error: std::io::Error| Error::disk("keeping the upload", &error);
+    app.room.room_for(0).map_err(Error::Full)?;
     let opened = tokio::fs::OpenOptions::new().append(true).open(place(app, id)).await;
     let (mut file, mut at) = (opened.map_err(disk)?, from);
     let mut stream = body.into_data_stream();
@@ -227,6 +231,10 @@ async fn write(app: &App, id: &str, from: u64, length: u64, body: Body) -> Resul
                 break;
             }
             Ok(block) => {
+                if let Err(why) = app.room.room_to_go_on(block.len()) {
+                    broken = Some(Error::Full(why));
+                    break;
+                }
                 file.write_all(&block).await.map_err(disk)?;
                 at += block.len() as u64;
             }

@@ -134,7 +134,11 @@ async fn upload(
     if declared.is_some_and(|bytes| bytes > app.options.max_upload_bytes) {
         return Err(too_large(app.options.max_upload_bytes));
     }
-    if is(&headers, "application/json") {
+    let is_import = is(&headers, "application/json");
+    if app.data.bucket().is_none() && !is_import {
+        app.room.room_for(declared.unwrap_or(0)).map_err(Error::Full)?;
+    }
+    if is_import {
         let uploaded = import(&app, request).await?;
         return Ok((StatusCode::ACCEPTED, Json(uploaded)));
     }

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use files::Step;
+use files::{Reserve, Step};
 use flate2::read::GzDecoder;
 use futures_util::TryStreamExt;
 use sha2::{Digest, Sha256};
@@ -35,6 +35,10 @@ const LONGEST_NAME: u64 = 1024;
 /// The attributes of one file in the format of POSIX (pax).
 const LONGEST_ATTRIBUTES: u64 = 64 << 10;
 
+/// So much an archive may unpack to, however small it is; and beyond it, so many times its size.
+const FREE_BYTES: u64 = 64 << 20;
+const MOST_TIMES: u64 = 100;
+
 /// All names of an archive together.
 const NAMES_BYTES: usize = 16 << 20;
 
@@ -56,13 +60,14 @@ pub(crate) async fn unpack(
     let incoming = app.data.incoming(proof.execution());
     let stream = content.into_data_stream().map_err(std::io::Error::other);
     let reader = SyncIoBridge::new(StreamReader::new(stream));
-    let limit = app.options.max_output_bytes;
+    let (limit, room) = (app.options.max_output_bytes, app.room.clone());
+    room.room_for(0).map_err(Error::Full)?;
     // Files get their names when nothing writes to them any more: a `complete` may come at any moment.
     let unpacking = incoming.join(PARTIAL).join(format!("unpacking-{:016x}", rand::random::<u64>()));
     let unpacked = tokio::task::spawn_blocking({
         let (incoming, unpacking) = (incoming.clone(), unpacking.clone());
         move || {
-            let outputs = extract(reader, &unpacking, limit)?;
+            let outputs = extract(reader, &unpacking, limit, &room)?;
             place_all(&outputs, &unpacking, &incoming)?;
             Ok(outputs)
         }
@@ -100,9 +105,9 @@ fn place_all(outputs: &[Output], from: &Path, to: &Path) -> Result<()> {
 /// archive was.
 ///
 /// Entries are read raw, because the library would hold a name of any length in memory.
-pub(crate) fn extract(archive: impl Read, to: &Path, limit: u64) -> Result<Vec<Output>> {
+pub(crate) fn extract(archive: impl Read, to: &Path, limit: u64, room: &Reserve) -> Result<Vec<Output>> {
     let overhead = MOST_HEADERS as u64 * 2 * HEADER_BYTES;
-    let mut archive = Archive::new(GzDecoder::new(archive).take(limit.saturating_add(overhead)));
+    let mut archive = Archive::new(Unpacked::of(archive).take(limit.saturating_add(overhead)));
     let (mut outputs, mut names, mut left) = (Vec::<Output>::new(), HashSet::new(), limit);
     let (mut long_name, mut headers, mut names_bytes) = (None, 0, 0);
     for entry in archive.entries().map_err(broken)?.raw(true) {
@@ -150,11 +155,48 @@ pub(crate) fn extract(archive: impl Read, to: &Path, limit: u64) -> Result<Vec<O
         if !names.insert(path.clone()) {
             return Err(refused(format!("{path} comes twice")));
         }
-        let output = write(&mut entry, path, to)?;
+        let output = write(&mut entry, path, to, room)?;
         left -= output.bytes;
         outputs.push(output);
     }
     Ok(outputs)
+}
+
+/// What an archive unpacks to, as long as it is in proportion to the archive.
+struct Unpacked<R: Read> {
+    decoder: GzDecoder<Counted<R>>,
+    bytes: u64,
+}
+
+impl<R: Read> Unpacked<R> {
+    fn of(archive: R) -> Self {
+        Unpacked { decoder: GzDecoder::new(Counted { inner: archive, bytes: 0 }), bytes: 0 }
+    }
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, block: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.decoder.read(block)?;
+        self.bytes += read as u64;
+        if self.bytes > FREE_BYTES.max(self.decoder.get_ref().bytes.saturating_mul(MOST_TIMES)) {
+            let what = format!("it unpacks to more than {FREE_BYTES} bytes and {MOST_TIMES} times its size");
+            return Err(std::io::Error::other(what));
+        }
+        Ok(read)
+    }
+}
+
+struct Counted<R> {
+    inner: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, block: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(block)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
 }
 
 /// The content of an entry that says something of the next one.
@@ -188,7 +230,7 @@ fn shown(name: &str) -> String {
     name.chars().take(100).flat_map(char::escape_default).collect()
 }
 
-fn write(entry: &mut Entry<'_, impl Read>, path: String, to: &Path) -> Result<Output> {
+fn write(entry: &mut Entry<'_, impl Read>, path: String, to: &Path, room: &Reserve) -> Result<Output> {
     let disk = |error: std::io::Error| Error::disk("unpacking the archive", &error);
     let place = to.join(&path);
     let unplaced = |error: std::io::Error| not_placed("unpacking the archive", &error);
@@ -202,6 +244,7 @@ fn write(entry: &mut Entry<'_, impl Read>, path: String, to: &Path) -> Result<Ou
         }
         bytes += read as u64;
         digest.update(&block[..read]);
+        room.room_to_go_on(read).map_err(Error::Full)?;
         file.write_all(&block[..read]).map_err(disk)?;
     }
     Ok(Output { path, bytes, sha256: hex::encode(digest.finalize()) })
@@ -222,6 +265,10 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use tar::{Builder, Header};
+
+    fn extract(archive: &[u8], to: &Path, limit: u64) -> Result<Vec<Output>> {
+        super::extract(archive, to, limit, &Reserve::default())
+    }
 
     fn archive(fill: impl Fn(&mut Builder<GzEncoder<Vec<u8>>>)) -> Vec<u8> {
         let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
@@ -318,6 +365,28 @@ mod tests {
             }
         });
         assert!(extract(&endless[..], folder.path(), 100).is_err());
+    }
+
+    #[test]
+    fn what_is_unpacked_is_in_proportion_to_the_archive() {
+        let folder = tempfile::tempdir().unwrap();
+        let zeros = |mib: u64| {
+            archive(|builder| {
+                let mut header = Header::new_gnu();
+                header.set_path("zeros").unwrap();
+                header.set_size(mib << 20);
+                header.set_cksum();
+                builder.append(&header, std::io::repeat(0).take(mib << 20)).unwrap();
+            })
+        };
+        let unpack = |archive: &[u8], to: &str| {
+            super::extract(archive, &folder.path().join(to), 1 << 30, &Reserve::default())
+        };
+
+        assert_eq!(unpack(&zeros(60), "small").unwrap().len(), 1);
+        let refused = unpack(&zeros(100), "bomb").unwrap_err();
+        assert!(matches!(refused, Error::Unprocessable { code: "bad_archive", .. }), "{refused}");
+        assert!(refused.to_string().contains("100 times its size"), "{refused}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::put;
 use files::bucket::Told;
-use files::{Bucket, Place as Kept, Step};
+use files::{Bucket, Place as Kept, Reserve, Step};
 use futures_util::StreamExt;
 use rules::ExecutionId;
 use sha2::{Digest, Sha256};
@@ -90,9 +90,22 @@ pub(crate) async fn bring(
     if is_there(&place.whole, piece.total, declared).await {
         return Ok(StatusCode::OK);
     }
+    // What is kept is a copy.
+    let coming = piece.total.saturating_sub(piece.from).saturating_add(piece.total);
+    app.room.room_for(coming).map_err(Error::Full)?;
     let writer = app.writers.enter(&place.partial).await;
-    write(&writer, &place.partial, &piece, content).await?;
-    if let Err(error) = writer.write(finish(&place, piece.total, declared)).await {
+    let written = write(&writer, &place.partial, &piece, content, &app.room).await;
+    let brought = match written {
+        // It goes on where it was.
+        Err(error) if !matches!(error, Error::Full(_)) => return Err(error),
+        Err(full) => Err(full),
+        Ok(()) => writer.write(finish(&place, piece.total, declared, &app.room)).await,
+    };
+    if let Err(error) = brought {
+        if matches!(error, Error::Full(_)) {
+            // It would keep others from making room.
+            let _ = tokio::fs::remove_file(&place.partial).await;
+        }
         rejections::of_upload(&app, proof.worker, &error).await;
         return Err(error);
     }
@@ -154,7 +167,13 @@ async fn is_there(whole: &Path, total: u64, declared: &str) -> bool {
 }
 
 /// What has come of a connection that breaks is kept, to go on from there.
-async fn write(writer: &Writer<'_>, partial: &Path, piece: &Piece, content: Body) -> Result<()> {
+async fn write(
+    writer: &Writer<'_>,
+    partial: &Path,
+    piece: &Piece,
+    content: Body,
+    room: &Reserve,
+) -> Result<()> {
     let mut file = writer.write(open(partial, piece)).await?;
     let (mut at, mut stream) = (piece.from, content.into_data_stream());
     while let Some(block) = stream.next().await {
@@ -167,6 +186,7 @@ async fn write(writer: &Writer<'_>, partial: &Path, piece: &Piece, content: Body
                 format!("more came than the {} bytes declared", piece.total),
             ));
         }
+        room.room_to_go_on(block.len()).map_err(Error::Full)?;
         writer.write(append(&mut file, &block)).await?;
     }
     Ok(())
@@ -200,7 +220,7 @@ async fn open(partial: &Path, piece: &Piece) -> Result<File> {
 }
 
 /// Under its own name only when it is what it was said to be; and if it is not, it is sent again whole.
-async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
+async fn finish(place: &Place, total: u64, declared: &str, room: &Reserve) -> Result<()> {
     let disk = |error: std::io::Error| Error::disk("keeping the output", &error);
     let found = tokio::fs::metadata(&place.partial).await.map_err(disk)?.len();
     if found != total {
@@ -212,7 +232,11 @@ async fn finish(place: &Place, total: u64, declared: &str) -> Result<()> {
     // A request that was cut off may still hold the partial file and write to it. So what is kept is a copy, of which the
     // hash is taken while it is made.
     let partial_copy = place.partial.with_extension(format!("{:016x}", rand::random::<u64>()));
-    let hash = copied(&place.partial, &partial_copy).await.map_err(disk)?;
+    let copied = copied(&place.partial, &partial_copy, room).await;
+    if copied.is_err() {
+        let _ = tokio::fs::remove_file(&partial_copy).await;
+    }
+    let hash = copied?;
     if !hash.eq_ignore_ascii_case(declared) {
         tokio::fs::remove_file(&partial_copy).await.map_err(disk)?;
         tokio::fs::remove_file(&place.partial).await.map_err(disk)?;
@@ -256,23 +280,27 @@ pub(super) fn not_placed(doing: &str, error: &std::io::Error) -> Error {
 }
 
 /// Copies a file to a new one that is read-only; the hash of the copy.
-async fn copied(from: &Path, to: &Path) -> std::io::Result<String> {
-    let (from, to) = (from.to_owned(), to.to_owned());
+async fn copied(from: &Path, to: &Path, room: &Reserve) -> Result<String> {
+    let disk = |error: std::io::Error| Error::disk("keeping the output", &error);
+    let (from, to, room) = (from.to_owned(), to.to_owned(), room.clone());
     let copy = move || {
-        let (mut from, mut to) = (std::fs::File::open(from)?, std::fs::File::create_new(to)?);
+        let mut from = std::fs::File::open(from).map_err(disk)?;
+        let mut to = std::fs::File::create_new(to).map_err(disk)?;
         let (mut digest, mut block) = (Sha256::new(), vec![0; 256 << 10]);
         loop {
-            match from.read(&mut block)? {
+            match from.read(&mut block).map_err(disk)? {
                 0 => break,
                 read => {
                     digest.update(&block[..read]);
-                    to.write_all(&block[..read])?;
+                    room.room_to_go_on(read).map_err(Error::Full)?;
+                    to.write_all(&block[..read]).map_err(disk)?;
                 }
             }
         }
         Ok(hex::encode(digest.finalize()))
     };
-    tokio::task::spawn_blocking(copy).await.map_err(std::io::Error::other)?
+    let copied = tokio::task::spawn_blocking(copy).await;
+    copied.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
 }
 
 pub(super) async fn hash(path: &Path) -> std::io::Result<String> {

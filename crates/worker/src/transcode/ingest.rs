@@ -180,6 +180,7 @@ impl Download<'_> {
         while let Some(block) = answer.chunk().await.map_err(|error| self.broken(error))? {
             self.at += block.len() as u64;
             self.fits(self.at)?;
+            self.work.tools.room.room_to_go_on(block.len()).map_err(|why| self.no_room(&why))?;
             self.file.write_all(&block).await.map_err(|error| self.disk(&error))?;
             self.work.context.progress.beat();
             if let Some(whole) = self.whole.filter(|whole| *whole > 0) {
@@ -233,12 +234,18 @@ impl Download<'_> {
 
     /// Better told before a disk is filled than after.
     fn has_room(&self) -> Result<(), Failed> {
+        let coming = self.whole.unwrap_or(0);
+        self.work.tools.room.room_for(coming).map_err(|why| self.no_room(&why))?;
         let (Some(whole), Ok((_, free))) = (self.whole, files::space(&self.path)) else { return Ok(()) };
         if whole <= free {
             return Ok(());
         }
         let why = format!("the file has {whole} bytes, and the disk has {free} left; make some space");
         Err(Failed::transient(self.told(&why)))
+    }
+
+    fn no_room(&self, why: &str) -> Failed {
+        Failed::transient(self.told(why))
     }
 
     fn refused(&self, status: StatusCode) -> Ended {

@@ -5,6 +5,7 @@ use crate::depot::Depot;
 use crate::handler::Failed;
 use crate::memory::Budget;
 use crate::process::{Command, Error, Exit, Guard, Limits, Measure, Reach, Sink, Status};
+use files::Reserve;
 use media::limits::FileLimits;
 use pipeline::FilePath;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub struct Tools {
     pub file_limits: FileLimits,
     /// What encoders share.
     pub memory: Budget,
+    /// What is to stay free when something is fetched.
+    pub room: Reserve,
     /// Hears of committed output that is not what its task was to make, where somebody listens.
     pub bad_outputs: Option<UnboundedSender<BadOutput>>,
 }
@@ -41,6 +44,7 @@ impl Tools {
             guard: Guard::default(),
             file_limits: FileLimits::default(),
             memory: Budget::of_this_machine(),
+            room: Reserve::default(),
             bad_outputs: None,
         }
     }

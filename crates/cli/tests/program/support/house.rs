@@ -17,6 +17,8 @@ pub struct House {
     port: u16,
     /// More settings, as variables.
     settings: Vec<(&'static str, String)>,
+    /// Its data folder is a disk of so many megabytes, which it alone sees.
+    disk: Option<u32>,
     _seat: Seat,
 }
 
@@ -44,7 +46,20 @@ impl House {
     pub fn of(world: World, seat: Seat, settings: &[(&'static str, &str)]) -> Self {
         let client = http().timeout(Duration::from_secs(50)).build().unwrap();
         let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        let mut house = House { world, client, process: None, port: 0, settings, _seat: seat };
+        let mut house = House { world, client, process: None, port: 0, settings, disk: None, _seat: seat };
+        house.start();
+        house
+    }
+
+    /// A server whose data folder, database and all, is a disk of so many megabytes.
+    pub fn on_own_disk(megabytes: u32, settings: &[(&'static str, &str)]) -> Self {
+        let world = World::new(Engine::Sqlite);
+        let client = http().timeout(Duration::from_secs(50)).build().unwrap();
+        let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let (process, disk, seat) = (None, Some(megabytes), Seat::take(1));
+        let mut house = House { world, client, process, port: 0, settings, disk, _seat: seat };
+        let database = format!("sqlite:{}", house.data().join("vodmill.db").display());
+        house.set("VODMILL_DATABASE_URL", &database);
         house.start();
         house
     }
@@ -79,7 +94,10 @@ impl House {
         for (name, value) in &self.settings {
             program = program.env(name, value);
         }
-        program
+        match self.disk {
+            Some(megabytes) => program.on_own_disk(&self.data(), megabytes),
+            None => program,
+        }
     }
 
     /// What it was given besides.
@@ -335,12 +353,16 @@ impl Hand<'_> {
     }
 
     fn hello(&self) -> Response {
+        self.declare(64)
+    }
+
+    pub fn declare(&self, slots: u32) -> Response {
         self.say(
             "heartbeat",
             json!({
                 "incarnation": self.incarnation, "phase": "Polling", "running": 0,
                 "hello": {
-                    "hostname": "test", "version": env!("CARGO_PKG_VERSION"), "slots": 1,
+                    "hostname": "test", "version": env!("CARGO_PKG_VERSION"), "slots": slots,
                     "capabilities": self.capabilities, "metadata": {},
                 },
             }),
