@@ -33,6 +33,13 @@ SELECT i.task_id, i.input
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN task_input i ON i.task_id = r.id";
 
+/// Whoever claims within slots does so alone, or two would both fill the last.
+const LOCK_SLOTS: &str = "SELECT slots FROM worker WHERE id = $1 FOR UPDATE";
+
+const HELD: &str = "
+SELECT count(*) FROM task
+WHERE leased_at IS NOT NULL AND committed_at IS NULL AND worker_id = $1";
+
 #[derive(Serialize, PartialEq, Eq, Hash, Clone, Copy, PartialOrd, Ord)]
 struct StageKey {
     job_id: i64,
@@ -69,9 +76,24 @@ struct Claimed {
 impl Store {
     /// Leases up to `max` READY tasks to `worker`: priority 10 first, then of whoever has least running, then the oldest.
     pub async fn claim(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
+        self.claim_up_to(worker, max, false).await
+    }
+
+    /// As [`Store::claim`], of a worker that is not trusted to know its measure: with what it holds, no more than it
+    /// declared slots.
+    pub async fn claim_within_slots(&self, worker: WorkerId, max: u32) -> Result<Vec<Assignment>> {
+        self.claim_up_to(worker, max, true).await
+    }
+
+    async fn claim_up_to(
+        &self,
+        worker: WorkerId,
+        max: u32,
+        is_within_slots: bool,
+    ) -> Result<Vec<Assignment>> {
         let begun = Instant::now();
         let Claimed { mut assignments, reading, waits } =
-            again(|| self.claim_once(worker, max.min(MAX_BATCH))).await?;
+            again(|| self.claim_once(worker, max.min(MAX_BATCH), is_within_slots)).await?;
         CLAIM_DURATION.observe([], begun.elapsed().as_secs_f64());
         for (priority, waited) in waits {
             TASK_WAIT.observe([&priority.to_string()], waited.0.max(0) as f64 / 1000.0);
@@ -87,11 +109,18 @@ impl Store {
         Ok(assignments)
     }
 
-    async fn claim_once(&self, worker: WorkerId, max: u32) -> Result<Claimed> {
+    async fn claim_once(&self, worker: WorkerId, max: u32, is_within_slots: bool) -> Result<Claimed> {
         let mut tx = self.db.write(Step::Claim).await?;
         let queues = lane::open_to(&mut tx, worker, self.options.heartbeat_interval).await?;
+        let max = match is_within_slots && !queues.is_empty() {
+            true => free_slots(&mut tx, worker).await?.min(max.into()),
+            false => max.into(),
+        };
+        if max <= 0 {
+            return Ok(Claimed::default());
+        }
         let limit = self.options.max_running_per_user;
-        let rows = queue::take(&mut tx, worker, &queues, max.into(), limit).await?;
+        let rows = queue::take(&mut tx, worker, &queues, max, limit).await?;
         if rows.is_empty() {
             return Ok(Claimed::default());
         }
@@ -170,6 +199,12 @@ impl WorkRow {
         let reads = serde_json::from_str(&self.reads)?;
         Ok(Reading { job: JobId(self.job_id), stage: self.name.clone(), reads })
     }
+}
+
+async fn free_slots(tx: &mut Tx, worker: WorkerId) -> Result<i64> {
+    let (slots,): (i64,) = tx.query(LOCK_SLOTS).bind(worker).one().await?;
+    let (held,): (i64,) = tx.query(HELD).bind(worker).one().await?;
+    Ok(slots - held)
 }
 
 async fn stages_of(tx: &mut Tx, rows: &[ReadyRow]) -> Result<HashMap<StageKey, WorkRow>> {

@@ -9,6 +9,9 @@ const MESSAGE: usize = 8 << 10;
 const COMMAND: usize = 32 << 10;
 const OUTPUT: usize = 64 << 10;
 
+/// Of one worker process; with more machines come more keys.
+const MOST_SLOTS: u32 = 64;
+
 /// Commands of one execution; those after them are dropped.
 const MOST_STEPS: usize = 500;
 
@@ -24,6 +27,7 @@ pub fn description(said: &Description) -> Description {
     Description {
         hostname: clean_name(&said.hostname, NAME),
         version: clean_name(&said.version, NAME),
+        slots: said.slots.min(MOST_SLOTS),
         ..said.clone()
     }
 }

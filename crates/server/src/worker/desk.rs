@@ -156,7 +156,7 @@ async fn take(app: &App, worker: WorkerId, max: u32) -> Result<ClaimResponse> {
         };
         return Ok(ClaimResponse { has_work, assignments: Vec::new() });
     }
-    let assignments = match app.store.claim(worker, max).await {
+    let assignments = match app.store.claim_within_slots(worker, max).await {
         Err(store::Error::Refused(_)) => Vec::new(),
         claimed => claimed?,
     };

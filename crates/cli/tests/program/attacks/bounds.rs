@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 on_both_engines![
     a_worker_gets_no_more_than_it_was_allowed,
+    a_worker_holds_no_more_than_it_declared_slots,
     the_servers_own_work_is_offered_to_no_worker,
     a_pooled_worker_is_registered_and_seen_from_the_command_line,
 ];
@@ -45,6 +46,34 @@ fn a_worker_gets_no_more_than_it_was_allowed(engine: Engine) {
     assert_eq!(of("bounded")["registered_metadata"], json!({ "rack": 4 }));
     assert_eq!(of("of-ann")["users"], json!(["ann"]));
     assert_eq!(of("in-eu")["pool"], "eu");
+}
+
+fn a_worker_holds_no_more_than_it_declared_slots(engine: Engine) {
+    let house = House::with(engine, &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "10")]);
+    let (greedy, honest) = (house.worker("greedy", &["sleep"]), house.worker("honest", &["sleep"]));
+    good(greedy.declare(2));
+    let stage = |tasks: u32| json!({ "stage": [{ "name": "only", "sleep_ms": 1, "segments": tasks }] });
+    submit(&house, stage(100));
+    until("there is work", || {
+        good(honest.say("claim", json!({ "incarnation": honest.incarnation, "max": 0, "wait_ms": 0 })))["has_work"]
+            == true
+    });
+
+    let held: Vec<Value> = std::thread::scope(|scope| {
+        let claims: Vec<_> = (0..6).map(|_| scope.spawn(|| greedy.claim(100, 0))).collect();
+        claims.into_iter().flat_map(|claim| claim.join().unwrap()).collect()
+    });
+    assert_eq!(held.len(), 2, "however many claims come at once");
+    assert!(greedy.claim(100, 0).is_empty());
+    good(greedy.complete(&held[0], Value::Null));
+    let next = greedy.claim(100, 0);
+    assert_eq!(next.len(), 1, "for the slot that is free");
+    good(greedy.release(&next[0]).unwrap());
+    assert_eq!(greedy.claim(1, 0).len(), 1);
+
+    good(greedy.declare(1_000_000));
+    assert_eq!(greedy.claim(100, 0).len(), 62, "64 are the most a worker may declare");
+    assert_eq!(honest.claim(1, 0).len(), 1);
 }
 
 fn the_servers_own_work_is_offered_to_no_worker(engine: Engine) {
