@@ -31,7 +31,7 @@ pub struct Args {
     /// How long it goes on with what it has after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, env = "VODMILL_WORKER_DRAIN_SECONDS")]
     drain_seconds: f64,
-    /// Keep this many megabytes free on the disks of the data and work folders: below it, take no work and report ill health
+    /// Keep this many megabytes free on the disks of the data and work folders: take in nothing that would break that; below it, take no work and report ill health
     #[arg(long, value_name = "MB", default_value_t = 1024, env = "VODMILL_SERVER_DISK_RESERVE_MB")]
     disk_reserve: u64,
     #[command(flatten)]
