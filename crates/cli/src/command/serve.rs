@@ -25,7 +25,7 @@ use worker::{Admission, Handlers, Options, Shutdown};
 /// it. SIGTERM lets it finish what it has; killed, it loses nothing.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many tasks its own workers do at a time; 0 leaves encoding to others and keeps one slot for what only a server does. Default: one for each processor
+    /// How many tasks its own workers do at a time; 0 leaves pictures to others and keeps one slot for sound and for what only a server does. Default: one for each processor
     #[arg(long, value_name = "N", env = "VODMILL_SERVER_SLOTS")]
     slots: Option<u32>,
     /// How long it goes on with what it has after SIGTERM, in seconds
