@@ -7,6 +7,8 @@ use crate::problem::Error;
 use crate::request_id;
 use axum::Router;
 use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Version, header};
 use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -169,11 +171,25 @@ impl Client {
             return with(request_id::refusal(Error::TooManyConnections(Reached::Total)), answered);
         }
         visitor.keep_pace().await;
+        if !names_one_host(&parts) {
+            return with(request_id::refusal(bad_host()), (answered, visitor));
+        }
         parts.extensions.insert(visitor.clone());
         let Ok(response) = router.call(Request::from_parts(parts, body)).await;
         // A client counts until it has its answer: a slow reader is at it for long.
         with(response, (answered, visitor))
     }
+}
+
+/// What stands in front of the server may take another of two hosts for the one that is meant.
+fn names_one_host(parts: &Parts) -> bool {
+    let hosts = parts.headers.get_all(header::HOST).iter().count();
+    hosts == 1 || hosts == 0 && parts.version == Version::HTTP_10
+}
+
+fn bad_host() -> Error {
+    let detail = "a request names its host in exactly one Host header".into();
+    Error::Protocol { status: StatusCode::BAD_REQUEST, code: "bad_host", detail }
 }
 
 fn with<G: Send + Sync + Unpin + 'static>(response: Response, guard: G) -> Response {

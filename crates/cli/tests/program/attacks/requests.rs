@@ -76,6 +76,21 @@ fn a_request_with_two_ends_is_refused() {
 }
 
 #[test]
+fn a_request_names_one_host() {
+    let house = House::new(Engine::Sqlite);
+    for (head, status) in [
+        ("GET /health HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+        ("GET /health HTTP/1.0\r\n\r\n", "200"),
+        ("GET /health HTTP/1.1\r\n\r\n", "400"),
+        ("GET /health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "400"),
+        ("GET http://x/health HTTP/1.1\r\n\r\n", "400"),
+    ] {
+        let answer = first_answer(&house, head);
+        assert_eq!(answer.split_whitespace().nth(1), Some(status), "{head}: {answer}");
+    }
+}
+
+#[test]
 fn ranges_never_give_more_than_the_file() {
     let house = House::new(Engine::Sqlite);
     let id = good(house.admin("POST", "/api/videos?slug=v").body("x").send().unwrap())["id"].clone();
