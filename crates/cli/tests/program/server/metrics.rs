@@ -2,7 +2,7 @@
 
 use super::prometheus::{Prometheus, deploy, promtool};
 use crate::on_both_engines;
-use crate::support::house::{House, problem};
+use crate::support::house::{House, good, problem};
 use crate::support::seat::Seat;
 use crate::support::{Engine, World, until};
 use serde_json::Value;
@@ -39,6 +39,7 @@ fn metrics_tell_what_waits_and_who_works(engine: Engine) {
     let spec = serde_json::json!({ "name": "x", "priority": 7, "stage": [{ "name": "only", "sleep_ms": 1, "segments": 3 }] });
     house.post("/api/jobs", spec);
     let worker = house.worker("w", &["sleep"]);
+    good(worker.declare(1));
     let task = worker.claim_one();
     worker.heartbeat(1);
 
