@@ -125,10 +125,13 @@ fn a_server_that_stood_still_for_longer_than_a_lease_takes_nothing_from_its_work
 
 #[test]
 fn a_full_disk_is_told_wherever_people_look() {
-    let house = House::with(Engine::Sqlite, &[("VODMILL_SERVER_DISK_RESERVE_MB", "1000000000")]);
-    let video = house.upload(&house.sample("talk.mp4", 5), "slug=talk");
-    let job = house.get(&format!("/api/videos/{}", video["id"]))["job"].clone();
+    let settings = [("VODMILL_SERVER_DISK_RESERVE_MB", "1000000000"), ("VODMILL_SERVER_SLOTS", "1")];
+    let house = House::with(Engine::Sqlite, &settings);
+    let stage = json!([{ "name": "a", "kind": "noop" }]);
+    let job = house.post("/api/jobs", json!({ "name": "x", "stage": stage }))["id"].clone();
 
+    let refused = house.admin("POST", "/api/videos?slug=talk").body("film").send().unwrap();
+    problem(refused, 507, "disk_full");
     let health = house.anyone("GET", "/health").send().unwrap();
     assert_eq!(health.status(), 503);
     let health: Value = health.json().unwrap();
