@@ -125,12 +125,15 @@ fn a_server_that_stood_still_for_longer_than_a_lease_takes_nothing_from_its_work
 
 #[test]
 fn a_full_disk_is_told_wherever_people_look() {
-    let settings = [("VODMILL_SERVER_DISK_RESERVE_MB", "1000000000"), ("VODMILL_SERVER_SLOTS", "1")];
-    let house = House::with(Engine::Sqlite, &settings);
-    let stage = json!([{ "name": "a", "kind": "noop" }]);
-    let job = house.post("/api/jobs", json!({ "name": "x", "stage": stage }))["id"].clone();
+    let mut house = House::new(Engine::Sqlite);
+    let video = house.upload(&house.sample("talk.mp4", 1), "slug=talk");
+    let job = video["job"].clone();
+    house.stop();
+    house.set("VODMILL_SERVER_DISK_RESERVE_MB", "1000000000");
+    house.set("VODMILL_SERVER_SLOTS", "1");
+    house.start();
 
-    let refused = house.admin("POST", "/api/videos?slug=talk").body("film").send().unwrap();
+    let refused = house.admin("POST", "/api/videos?slug=film").body("film").send().unwrap();
     problem(refused, 507, "disk_full");
     let health = house.anyone("GET", "/health").send().unwrap();
     assert_eq!(health.status(), 503);
