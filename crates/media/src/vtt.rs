@@ -25,10 +25,11 @@ pub fn segment_name(number: usize) -> String {
 /// Reads what there is to show, in order of time. What cannot be understood is passed over: a subtitle less is better
 /// than none.
 pub fn parse(text: &str) -> Vec<Cue> {
-    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+    let mut lines = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+    lines = lines.replace('\r', "\n");
     // As the specification has it. Left out, a line of nothing else would end its cue when it is written again.
-    let text = text.replace('\0', "\u{fffd}");
-    let mut cues: Vec<Cue> = blocks(&text).filter_map(|block| parse_block(&block)).collect();
+    lines = lines.replace('\0', "\u{fffd}");
+    let mut cues: Vec<Cue> = blocks(&lines).filter_map(parse_block).collect();
     cues.sort_by_key(|cue| (cue.start, cue.end));
     cues
 }
@@ -43,20 +44,25 @@ pub fn earlier(cues: Vec<Cue>, millis: i64) -> Vec<Cue> {
 
 /// All cues in one file.
 pub fn whole(cues: &[Cue]) -> String {
-    "WEBVTT\n".to_owned() + &cues.iter().map(write_cue).collect::<String>()
+    write_cues("WEBVTT\n", cues)
 }
 
-/// A file for each segment, which end at these times, in seconds. A cue stands in every segment it is shown in, with its
-/// times unchanged.
-pub fn segments(cues: &[Cue], boundaries: &[f64]) -> Vec<String> {
-    let millis: Vec<u64> = boundaries.iter().map(|seconds| (seconds * 1000.0).round() as u64).collect();
-    let starts = std::iter::once(0).chain(millis.iter().copied());
-    let segment = |(start, end): (u64, &u64)| {
-        let shown = cues.iter().filter(|cue| cue.start < *end && cue.end > start);
-        let head = "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n";
-        head.to_owned() + &shown.map(write_cue).collect::<String>()
-    };
-    starts.zip(&millis).map(segment).collect()
+/// A file for each segment, one after the other; segments end at these rising times, in seconds. A cue stands in every
+/// segment it is shown in, with its times unchanged. `cues` are in order of their start.
+///
+/// The files together can be far larger than all cues: a long cue is in many of them.
+pub fn segments(cues: &[Cue], boundaries: &[f64]) -> impl Iterator<Item = String> {
+    let mut coming = cues;
+    let mut shown: Vec<&Cue> = Vec::new();
+    boundaries.iter().map(move |seconds| {
+        let end = (seconds * 1000.0).round() as u64;
+        let (begun, later) = coming.split_at(coming.partition_point(|cue| cue.start < end));
+        coming = later;
+        shown.extend(begun);
+        let text = write_cues("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n", shown.iter().copied());
+        shown.retain(|cue| cue.end > end);
+        text
+    })
 }
 
 /// A track of chapters, for players that show them.
@@ -88,22 +94,32 @@ pub fn thumbnails(of: &Thumbnails, duration: f64) -> String {
     out
 }
 
-fn blocks(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    let lines: Vec<&str> = text.lines().collect();
-    let blocks: Vec<Vec<&str>> = lines.split(|line| line.trim().is_empty()).map(<[&str]>::to_vec).collect();
-    blocks.into_iter().filter(|block| !block.is_empty())
+/// Runs of lines that are not empty.
+fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    let is_empty = |line: &&str| line.trim().is_empty();
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let skipped: usize = rest.split_inclusive('\n').take_while(is_empty).map(str::len).sum();
+        let begun = &rest[skipped..];
+        let length: usize =
+            begun.split_inclusive('\n').take_while(|line| !is_empty(line)).map(str::len).sum();
+        let (block, after) = begun.split_at(length);
+        rest = after;
+        (!block.is_empty()).then_some(block)
+    })
 }
 
 /// `None` for the header, notes, styles, and cues that are never seen.
-fn parse_block(lines: &[&str]) -> Option<Cue> {
-    let at = lines.iter().position(|line| line.contains("-->"))?;
-    if lines[0].starts_with("NOTE") && at > 0 {
+fn parse_block(block: &str) -> Option<Cue> {
+    let line = block[..block.find("-->")?].rfind('\n').map_or(0, |end| end + 1);
+    if block.starts_with("NOTE") && line > 0 {
         return None;
     }
-    let (start, rest) = lines[at].split_once("-->")?;
+    let (times, text) = block[line..].split_once('\n').unwrap_or((&block[line..], ""));
+    let (start, rest) = times.split_once("-->")?;
     let (end, settings) = rest.trim().split_once(char::is_whitespace).unwrap_or((rest.trim(), ""));
     let (start, end) = (parse_time(start)?, parse_time(end)?);
-    let text = lines[at + 1..].join("\n").replace("-->", "--&gt;");
+    let text = text.strip_suffix('\n').unwrap_or(text).replace("-->", "--&gt;");
     let settings = settings.split_whitespace().collect::<Vec<_>>().join(" ");
     (start < end && !text.trim().is_empty()).then_some(Cue { start, end, settings, text })
 }
@@ -123,9 +139,14 @@ fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn write_cue(cue: &Cue) -> String {
-    let space = if cue.settings.is_empty() { "" } else { " " };
-    format!("\n{} --> {}{space}{}\n{}\n", time(cue.start), time(cue.end), cue.settings, cue.text)
+fn write_cues<'a>(head: &str, cues: impl IntoIterator<Item = &'a Cue>) -> String {
+    let mut out = head.to_owned();
+    for cue in cues {
+        let space = if cue.settings.is_empty() { "" } else { " " };
+        let (start, end) = (time(cue.start), time(cue.end));
+        let _ = write!(out, "\n{start} --> {end}{space}{}\n{}\n", cue.settings, cue.text);
+    }
+    out
 }
 
 fn time(millis: u64) -> String {
@@ -162,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_cue_stands_in_every_segment_it_is_shown_in() {
-        let segments = segments(&parse(TEXT), &[6.0, 12.0, 18.0]);
+        let segments: Vec<String> = segments(&parse(TEXT), &[6.0, 12.0, 18.0]).collect();
 
         let head = "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n";
         let over = "\n00:00:05.000 --> 00:00:07.500 line:0 align:start\nover the <i>seam</i>\ntwo lines\n";
@@ -170,6 +191,22 @@ mod tests {
         assert!(segments[0].starts_with(head) && segments[0].ends_with(over), "{}", segments[0]);
         assert_eq!(segments[1], format!("{head}{over}"));
         assert_eq!(segments[2], head);
+    }
+
+    #[test]
+    fn cues_that_overlap_and_touch_a_boundary_stand_where_they_are_shown() {
+        let cue = |start, end, text: &str| Cue { start, end, settings: String::new(), text: text.into() };
+        let cues = [
+            cue(0, 18_000, "all"),
+            cue(1000, 6000, "first"),
+            cue(6000, 6001, "second"),
+            cue(18_000, 19_000, "none"),
+        ];
+
+        let texts = segments(&cues, &[6.0, 12.0, 18.0])
+            .map(|segment| parse(&segment).into_iter().map(|cue| cue.text).collect::<Vec<_>>());
+
+        assert_eq!(texts.collect::<Vec<_>>(), [vec!["all", "first"], vec!["all", "second"], vec!["all"]]);
     }
 
     #[test]
