@@ -28,6 +28,7 @@ pub use whole::{first, link, place, read_through, replace, sync_all};
 use rules::ExecutionId;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A folder on this machine. Cheap to clone.
@@ -75,10 +76,13 @@ impl Files {
     }
 }
 
-/// Removes a file or a whole folder, if it is there.
+/// Removes a file or a whole folder, if it is there. A folder's mode does not keep its owner from that.
 pub fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path).or_else(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => unlock(path).and_then(|()| fs::remove_dir_all(path)),
+            _ => Err(error),
+        }),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -86,6 +90,21 @@ pub fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
+}
+
+/// Lets the owner look into a folder and all below it, and change them.
+fn unlock(folder: &Path) -> io::Result<()> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! What an execution gets from its worker, and what it leaves with it.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use wire::{Assignment, StepRecord, Usage};
 
 use crate::handler::Failed;
 use crate::process::{self, Command, Exit, Progress, Status};
+use crate::shared::blocking;
 use crate::stop::Stop;
 use crate::trace;
 use crate::transcode::disk;
@@ -148,11 +148,9 @@ impl Context {
         if !self.made.initialized() {
             return;
         }
-        match tokio::fs::remove_dir_all(&self.folder).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                warn!("cannot remove {}, a later worker will: {error}", self.folder.display());
-            }
-            _ => {}
+        let folder = self.folder.clone();
+        if let Err(error) = blocking(move || files::remove(&folder)).await {
+            warn!("cannot remove {}, a later worker will: {error}", self.folder.display());
         }
     }
 

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rules::{ExecutionId, WorkerId};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 const LOCK: &str = "lock";
 
@@ -43,13 +43,15 @@ impl Workshop {
         self.own.join(execution.to_string())
     }
 
-    /// Removes what dead predecessors left behind.
+    /// Removes what dead predecessors left behind, as far as it can be removed.
     pub fn clear_away(&self) -> io::Result<()> {
         let _clearing = locked(&self.shared)?;
         for entry in fs::read_dir(&self.shared)?.flatten().filter(is_a_workers) {
             if is_abandoned(&entry.path()) {
                 info!("removing {}, left by a worker that is gone", entry.path().display());
-                fs::remove_dir_all(entry.path())?;
+                if let Err(error) = files::remove(&entry.path()) {
+                    warn!("cannot remove {}: {error}; remove it by hand", entry.path().display());
+                }
             }
         }
         Ok(())
@@ -57,7 +59,7 @@ impl Workshop {
 
     /// Removes the worker's own folder.
     pub fn close(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.own)
+        files::remove(&self.own)
     }
 }
 
@@ -117,6 +119,40 @@ mod tests {
         assert!(!torn.exists(), "killed before it had a lock");
         assert!(alive.own.exists());
         assert!(stranger.exists(), "not made by a worker");
+    }
+
+    /// The rest of the test, which has a thread of its own, meets files as a user without rights.
+    #[cfg(target_os = "linux")]
+    fn become_nobody() {
+        // SAFETY: takes no pointers, and means the calling thread alone.
+        unsafe { libc::setfsuid(65534) };
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_nobody_may_list_is_removed_and_what_cannot_be_removed_holds_up_nothing() {
+        use std::os::unix::fs::PermissionsExt;
+        let shared = tempfile::tempdir().unwrap();
+        let folder = || shared.path().join(Uuid::now_v7().to_string());
+        let set_mode =
+            |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(shared.path(), 0o777);
+        // Of another user, if this one is root.
+        let foreign = folder();
+        fs::create_dir_all(foreign.join("work")).unwrap();
+        become_nobody();
+        let hidden: Vec<PathBuf> = std::iter::repeat_with(folder).take(8).collect();
+        for folder in &hidden {
+            fs::create_dir_all(folder.join("work/hidden")).unwrap();
+            fs::write(folder.join("work/hidden/half.mp4"), "…").unwrap();
+            set_mode(&folder.join("work/hidden"), 0o300);
+            set_mode(&folder.join("work"), 0o300);
+        }
+
+        open(shared.path()).clear_away().unwrap();
+
+        let left: Vec<_> = hidden.iter().filter(|folder| folder.exists()).collect();
+        assert_eq!(left, [] as [&PathBuf; 0]);
     }
 
     #[test]
