@@ -25,6 +25,7 @@ mod limits;
 pub(crate) mod message;
 mod signals;
 mod spawn;
+mod taken;
 pub(crate) mod tree;
 mod usage;
 
@@ -40,8 +41,9 @@ pub use cage::{Examined, Item};
 use folder::Folder;
 pub use limits::Limits;
 pub use message::Status;
-use message::{Ended, Message};
+use message::{Ended, Exceeded, Message};
 use signals::Signals;
+use taken::Taken;
 
 /// How long the guard keeps killing before it reports the survivors and gives up. Only a process stuck in the
 /// kernel (a dead network mount), or one the guard may not signal, lasts this long.
@@ -51,7 +53,10 @@ const KILL_LIMIT: Duration = Duration::from_secs(15);
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often a quiet guard looks around even if nothing woke it.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
+const LOOK_AROUND: Duration = Duration::from_millis(250);
+
+/// A command may have so much more memory than its limit: what the kernel does not count to it, such as its first stack.
+const MEMORY_SLACK: u64 = 64 << 20;
 
 /// Runs the hidden subcommand with the arguments that follow its name, and exits as the command did.
 ///
@@ -104,6 +109,8 @@ fn guard(args: &Args) -> io::Result<i32> {
                 kill_at: None,
                 grace: args.grace,
                 folder: args.limits.folder_bytes.map(Folder::of_this_process),
+                limits: args.limits.clone(),
+                exceeded: None,
             };
             watch.until_over();
             let survivors = watch.sweep();
@@ -150,6 +157,9 @@ struct Watch {
     grace: Duration,
     /// What the command writes to, where that is limited.
     folder: Option<Folder>,
+    limits: Limits,
+    /// Why it was ended.
+    exceeded: Option<Exceeded>,
 }
 
 impl Watch {
@@ -161,7 +171,8 @@ impl Watch {
             if self.ended.is_some() || self.kill_at.is_some_and(|at| at <= now) || self.worker_is_gone() {
                 return;
             }
-            if self.folder.as_mut().is_some_and(|folder| folder.is_too_large(now)) {
+            self.exceeded = self.look(now);
+            if self.exceeded.is_some() {
                 return;
             }
             if self.kill_at.is_none() && self.signals.asked_to_end() {
@@ -175,6 +186,20 @@ impl Watch {
                 return;
             }
         }
+    }
+
+    /// Whether the command takes more than it may, of what the kernel does not see to.
+    fn look(&mut self, now: Instant) -> Option<Exceeded> {
+        if self.folder.as_mut().is_some_and(|folder| folder.is_too_large(now)) {
+            return Some(Exceeded::Folder);
+        }
+        let taken = Taken::by(self.command)?;
+        let is_over = |limit: Option<u64>, taken: u64| limit.is_some_and(|limit| taken > limit);
+        let memory = self.limits.memory_bytes.map(|bytes| bytes.saturating_add(MEMORY_SLACK));
+        if is_over(memory, taken.memory_bytes) {
+            return Some(Exceeded::Memory);
+        }
+        is_over(self.limits.threads, taken.threads).then_some(Exceeded::Threads)
     }
 
     /// A second line beside the lifeline, whose other end could have leaked into some other process.
@@ -212,10 +237,12 @@ impl Watch {
     }
 
     fn report(&mut self, survivors: usize) -> i32 {
-        let wrote_too_much = self.folder.as_mut().is_some_and(Folder::is_too_large_at_last);
+        if self.folder.as_mut().is_some_and(Folder::is_too_large_at_last) {
+            self.exceeded.get_or_insert(Exceeded::Folder);
+        }
         let status = self.ended.unwrap_or(Status::Signal(libc::SIGKILL));
         let usage = usage::of_reaped_children();
-        tell(&Message::Ended(Ended { status, usage, survivors, wrote_too_much }));
+        tell(&Message::Ended(Ended { status, usage, survivors, exceeded: self.exceeded }));
         tree::last_act();
         match status {
             Status::Code(code) => code,

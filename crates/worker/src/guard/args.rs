@@ -19,8 +19,8 @@ pub(crate) struct Args {
 
 impl Args {
     /// Reads `[--grace-ms N] [LIMITS] [--cage best-effort|require [--read PATH]… [--write PATH]… [--port N]] --
-    /// PROGRAM [ARGS…]`; the limits are `--memory-bytes`, `--cpu-seconds`, `--file-bytes`, `--open-files` and
-    /// `--folder-bytes`, each with a number.
+    /// PROGRAM [ARGS…]`; the limits are `--memory-bytes`, `--cpu-seconds`, `--file-bytes`, `--open-files`,
+    /// `--folder-bytes` and `--threads`, each with a number.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut args = args.into_iter();
         let mut parsed =
@@ -40,6 +40,7 @@ impl Args {
                 "--file-bytes" => parsed.limits.file_bytes = Some(number()?),
                 "--open-files" => parsed.limits.open_files = Some(number()?),
                 "--folder-bytes" => parsed.limits.folder_bytes = Some(number()?),
+                "--threads" => parsed.limits.threads = Some(number()?),
                 "--cage" => parsed.cage = Some(cage(&name, args.next())?),
                 "--read" => {
                     parsed.cage.as_mut().ok_or_else(no_cage)?.reads.push(path(&name, args.next())?);
@@ -66,7 +67,7 @@ impl Args {
     /// program that is no guard, such as a test binary, then refuses its arguments instead of running
     /// something.
     pub fn to_vec(&self) -> Vec<OsString> {
-        let Limits { memory_bytes, cpu_seconds, file_bytes, open_files, folder_bytes } = self.limits;
+        let Limits { memory_bytes, cpu_seconds, file_bytes, open_files, folder_bytes, threads } = self.limits;
         let grace_ms = u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX);
         let options = [
             ("--grace-ms", Some(grace_ms)),
@@ -75,6 +76,7 @@ impl Args {
             ("--file-bytes", file_bytes),
             ("--open-files", open_files),
             ("--folder-bytes", folder_bytes),
+            ("--threads", threads),
         ];
         let given =
             options.into_iter().filter_map(|(name, value)| Some([name.into(), value?.to_string().into()]));
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_the_worker_writes_the_guard_reads() {
-        let limits = Limits { memory_bytes: Some(1 << 30), file_bytes: Some(7), ..Limits::default() };
+        let limits = Limits { memory_bytes: Some(1 << 30), threads: Some(7), ..Limits::default() };
         let cage = Cage {
             is_required: true,
             reads: vec!["--".into(), "/a b".into()],

@@ -1,5 +1,8 @@
 //! How much the files of a working directory take together.
 
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -8,6 +11,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// More files than that are too much too: no command makes them, and looking at them would take the guard too long.
 const MOST_FILES: usize = 100_000;
+
+/// The unit in which systems tell what room a file takes, whatever that of the disk.
+const BLOCK: u64 = 512;
 
 pub(super) struct Folder {
     path: PathBuf,
@@ -41,17 +47,16 @@ impl Folder {
     }
 }
 
-/// In bytes, without following links; `None` for more files than anybody needs.
+/// In bytes, without following links; `None` for more files than anybody needs, and for what cannot be looked into.
 fn size(folder: &Path) -> Option<u64> {
     let (mut folders, mut files, mut bytes) = (vec![folder.to_owned()], 0, 0_u64);
     while let Some(folder) = folders.pop() {
-        // What vanishes meanwhile takes nothing.
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(found) = entry.metadata() else { continue };
+        for entry in there(fs::read_dir(folder)).ok()?.into_iter().flatten() {
+            let Some((entry, found)) = look(entry).ok()? else { continue };
             if found.is_dir() {
                 folders.push(entry.path());
             }
-            bytes = bytes.saturating_add(found.len());
+            bytes = bytes.saturating_add(found.len().max(found.blocks().saturating_mul(BLOCK)));
             files += 1;
             if files > MOST_FILES {
                 return None;
@@ -59,4 +64,19 @@ fn size(folder: &Path) -> Option<u64> {
         }
     }
     Some(bytes)
+}
+
+fn look(entry: io::Result<DirEntry>) -> io::Result<Option<(DirEntry, Metadata)>> {
+    let entry = entry?;
+    let found = there(entry.metadata())?;
+    Ok(found.map(|found| (entry, found)))
+}
+
+/// What vanishes meanwhile takes nothing.
+fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }

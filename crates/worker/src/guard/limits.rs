@@ -15,6 +15,9 @@ pub struct Limits {
     /// size. Allocations beyond it fail. Not the address space, of which ffmpeg and GPU drivers reserve
     /// far more than they touch; where `RLIMIT_DATA` means the old `brk` heap only, it is the address
     /// space after all.
+    ///
+    /// The guard looks several times a second at what the command has in memory and in no file, however it got it, and
+    /// ends a command that has clearly more.
     pub memory_bytes: Option<u64>,
     /// CPU time. SIGXCPU at the limit, SIGKILL two seconds of CPU later.
     pub cpu_seconds: Option<u64>,
@@ -22,9 +25,12 @@ pub struct Limits {
     pub file_bytes: Option<u64>,
     /// Descriptors. Opening more fails.
     pub open_files: Option<u64>,
-    /// Size of all files in its working directory together. The guard looks once a second and at the end, and ends a
-    /// command that is over it.
+    /// Size of all files in its working directory together, or the room they take if that is more. The guard looks once a
+    /// second and at the end, and ends a command that is over it, or whose folders it cannot look into.
     pub folder_bytes: Option<u64>,
+    /// Of the command itself, not of what it starts. The guard looks several times a second, and ends a command that has
+    /// more.
+    pub threads: Option<u64>,
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -32,9 +32,19 @@ pub(crate) struct Ended {
     pub usage: Usage,
     /// Descendants that SIGKILL did not end in time.
     pub survivors: usize,
-    /// Its working directory holds more than it may.
+    /// Which of its limits the guard found broken.
     #[serde(default)]
-    pub wrote_too_much: bool,
+    pub exceeded: Option<Exceeded>,
+}
+
+/// A limit that the guard sees to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Exceeded {
+    /// Of what its working directory holds.
+    Folder,
+    Memory,
+    Threads,
 }
 
 /// Writes one line, and with it a descriptor.

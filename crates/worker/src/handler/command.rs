@@ -102,7 +102,9 @@ fn cut_short(program: &str, job: &Assignment, error: &Error) -> Failed {
         Error::OutputTooLarge { .. } | Error::WroteTooMuch { .. } => {
             Failed::permanent(format!("`{program}` {error}"))
         }
-        Error::Stalled { .. } => Failed::transient(format!("`{program}` {error}")),
+        Error::TookTooMuchMemory { .. } | Error::TooManyThreads { .. } | Error::Stalled { .. } => {
+            Failed::transient(format!("`{program}` {error}"))
+        }
         // The limit is the whole execution's; what was left of it when the program began would puzzle.
         Error::TimedOut { .. } => Failed::transient(format!(
             "`{program}` was still running after {} ms, its time limit, and was killed",

@@ -23,6 +23,10 @@ pub enum Error {
     OutputTooLarge { limit: usize, exit: Box<Exit> },
     #[error("wrote more than {limit} bytes to its work folder, its limit, and was killed")]
     WroteTooMuch { limit: u64, exit: Box<Exit> },
+    #[error("took more than {} MB of memory, its limit, and was killed", limit >> 20)]
+    TookTooMuchMemory { limit: u64, exit: Box<Exit> },
+    #[error("started more than {limit} threads, its limit, and was killed")]
+    TooManyThreads { limit: u64, exit: Box<Exit> },
     /// Somebody killed the guard (the kernel, when memory ran out?), or the program named as guard is none.
     #[error("lost the guard of `{program}` ({how}); its process group was killed: {stderr_tail}")]
     GuardLost { program: String, how: String, stderr_tail: String },
@@ -38,7 +42,9 @@ impl Error {
             Self::TimedOut { exit, .. }
             | Self::Stalled { exit, .. }
             | Self::OutputTooLarge { exit, .. }
-            | Self::WroteTooMuch { exit, .. } => Some(exit),
+            | Self::WroteTooMuch { exit, .. }
+            | Self::TookTooMuchMemory { exit, .. }
+            | Self::TooManyThreads { exit, .. } => Some(exit),
             Self::Empty
             | Self::CannotStart { .. }
             | Self::Stopped
@@ -52,7 +58,9 @@ impl Error {
             Self::TimedOut { exit, .. }
             | Self::Stalled { exit, .. }
             | Self::OutputTooLarge { exit, .. }
-            | Self::WroteTooMuch { exit, .. } => Some(exit),
+            | Self::WroteTooMuch { exit, .. }
+            | Self::TookTooMuchMemory { exit, .. }
+            | Self::TooManyThreads { exit, .. } => Some(exit),
             Self::Empty
             | Self::CannotStart { .. }
             | Self::Stopped

@@ -61,6 +61,10 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// The check decodes up to 96 files at once.
 const OPEN_FILES: u64 = 1024;
 
+/// Decoders and encoders have some for each processor, and the check has 96 of the former.
+const THREADS: u64 = 1024;
+const THREADS_OF_A_PROCESSOR: u64 = 128;
+
 /// A run may write so many times what it is expected to, and a little for what is small.
 const TIMES_AS_MUCH: u64 = 4;
 const A_LITTLE: u64 = 256 << 20;
@@ -71,8 +75,16 @@ fn most_written(expected: u64) -> u64 {
 
 /// Of all threads together, on all processors.
 fn cpu_seconds(timeout: Duration) -> u64 {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    timeout.as_secs().saturating_mul(processors as u64).max(1)
+    timeout.as_secs().saturating_mul(processors()).max(1)
+}
+
+/// Far more than a run has, and less than a machine cannot bear.
+fn threads() -> u64 {
+    THREADS + THREADS_OF_A_PROCESSOR * processors()
+}
+
+fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get) as u64
 }
 
 /// One run of ffmpeg or ffprobe.
@@ -159,6 +171,7 @@ impl Work<'_> {
             Err(
                 Error::OutputTooLarge { .. }
                 | Error::WroteTooMuch { .. }
+                | Error::TooManyThreads { .. }
                 | Error::TimedOut { .. }
                 | Error::Stalled { .. },
             ) => Ok(None),
@@ -182,6 +195,7 @@ impl Work<'_> {
             // What writes nothing may have much to read there.
             folder_bytes: (run.writes > 0)
                 .then(|| self.tools.limits.folder_bytes.unwrap_or_else(|| most_written(run.writes))),
+            threads: self.tools.limits.threads.or(Some(threads())),
         };
         command.guard = self.tools.guard.clone();
         command.output_limit = OUTPUT_LIMIT;
@@ -278,9 +292,10 @@ fn cut_short(program: &str, step: &str, error: &Error) -> Failed {
     match error {
         Error::Empty => Failed::permanent(error.to_string()),
         Error::CannotStart { .. } => Failed::transient(error.to_string()),
-        Error::OutputTooLarge { .. } | Error::WroteTooMuch { .. } => {
+        Error::OutputTooLarge { .. } | Error::WroteTooMuch { .. } | Error::TooManyThreads { .. } => {
             Failed::permanent(format!("{step}: `{program}` {error}"))
         }
+        Error::TookTooMuchMemory { limit, .. } => out_of_memory(program, step, *limit),
         Error::TimedOut { .. } | Error::Stalled { .. } => {
             Failed::transient(format!("{step}: `{program}` {error}"))
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use worker::process::{Command, Limits, Status};
+use worker::process::{Command, Error, Limits, Status};
 
 use super::scene::{Scene, run};
 
@@ -49,6 +49,29 @@ pub fn limits_hold() {
     assert_eq!(writer.status, Status::Code(0), "a pipe is no file");
     assert_eq!(filer.status, Status::Signal(libc::SIGXFSZ));
     assert_eq!(cores.stdout_tail, "0\n");
+}
+
+pub fn memory_that_is_made_read_only_counts() {
+    let scene = Scene::new();
+    let mut hoarder = scene.command(["/proc/self/exe", "role", "hoard", "300"]);
+    hoarder.timeout = Some(Duration::from_secs(30));
+    hoarder.limits.memory_bytes = Some(64 * MIB);
+
+    let ended = run(&hoarder).unwrap_err();
+
+    assert!(matches!(ended, Error::TookTooMuchMemory { .. }), "{ended:?}");
+    assert_eq!(ended.to_string(), "took more than 64 MB of memory, its limit, and was killed");
+}
+
+pub fn threads_are_limited() {
+    let scene = Scene::new();
+    let mut spinner = scene.command(["/proc/self/exe", "role", "threads", "40"]);
+    spinner.timeout = Some(Duration::from_secs(30));
+    spinner.limits.threads = Some(40);
+
+    let ended = run(&spinner).unwrap_err();
+
+    assert!(matches!(ended, Error::TooManyThreads { limit: 40, .. }), "{ended:?}");
 }
 
 /// As far as this process may; most systems switch them off softly.

@@ -61,6 +61,8 @@ tests![
     trees::a_killed_guard_leaves_neither_command_nor_group,
     limits::what_was_used_is_reported,
     limits::limits_hold,
+    limits::memory_that_is_made_read_only_counts,
+    limits::threads_are_limited,
     cage::a_caged_command_opens_what_it_was_given_and_nothing_else,
     cage::a_caged_command_starts_signals_and_inspects_nobody,
     cage::a_caged_command_reaches_its_source_and_nothing_else_of_the_network,

@@ -13,6 +13,8 @@ pub fn play(args: impl Iterator<Item = OsString>) -> ExitCode {
         ["careless-worker", script] => careless_worker(script),
         ["attempt", ref attempts @ ..] => super::attempts::play(attempts),
         ["eat", mebibytes] => eat(mebibytes.parse().unwrap()),
+        ["hoard", mebibytes] => hoard(mebibytes.parse().unwrap()),
+        ["threads", count] => threads(count.parse().unwrap()),
         ["lacking", parts, program, ref args @ ..] => lacking(parts, program, args),
         ref other => panic!("no such role: {other:?}"),
     }
@@ -57,6 +59,36 @@ fn lacking(parts: &str, program: &str, args: &[&str]) {
 #[cfg(not(target_os = "linux"))]
 fn lacking(parts: &str, _: &str, _: &[&str]) {
     panic!("there is no way to take {parts} away here");
+}
+
+/// As `eat`, but of no more than one mebibyte at a time that can be written; then it waits to be ended.
+fn hoard(mebibytes: usize) {
+    const MIB: usize = 1 << 20;
+    for _ in 0..mebibytes {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: the memory is new, as large as it is written, and never used again.
+        unsafe {
+            let memory = libc::mmap(std::ptr::null_mut(), MIB, protection, flags, -1, 0);
+            assert_ne!(memory, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+            memory.cast::<u8>().write_bytes(1, MIB);
+            assert_eq!(libc::mprotect(memory, MIB, libc::PROT_READ), 0);
+        }
+    }
+    wait_for_ever();
+}
+
+fn threads(count: usize) {
+    for _ in 0..count {
+        std::thread::Builder::new().stack_size(64 << 10).spawn(wait_for_ever).unwrap();
+    }
+    wait_for_ever();
+}
+
+fn wait_for_ever() {
+    loop {
+        std::thread::park();
+    }
 }
 
 fn eat(mebibytes: usize) {

@@ -4,19 +4,29 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{Cut, Watch};
-use crate::guard::message::Ended;
+use crate::guard::message::{Ended, Exceeded};
 use crate::process::{Error, Exit, Status};
 
 impl Watch<'_> {
     pub(super) fn result(mut self) -> Result<Exit, Error> {
-        let program = self.command.program();
+        let (program, limits) = (self.command.program(), &self.command.limits);
         if let Some((errno, reason)) = self.heard.refused.take() {
             return Err(Error::cannot_start(program, &self.command.cwd, errno, reason));
         }
         let ended = self.heard.ended.take();
-        if ended.as_ref().is_some_and(|ended| ended.wrote_too_much) {
-            let limit = self.command.limits.folder_bytes.unwrap_or_default();
-            return Err(Error::WroteTooMuch { limit, exit: Box::new(self.exit(ended)) });
+        if let Some(exceeded) = ended.as_ref().and_then(|ended| ended.exceeded) {
+            let exit = Box::new(self.exit(ended));
+            return Err(match exceeded {
+                Exceeded::Folder => {
+                    Error::WroteTooMuch { limit: limits.folder_bytes.unwrap_or_default(), exit }
+                }
+                Exceeded::Memory => {
+                    Error::TookTooMuchMemory { limit: limits.memory_bytes.unwrap_or_default(), exit }
+                }
+                Exceeded::Threads => {
+                    Error::TooManyThreads { limit: limits.threads.unwrap_or_default(), exit }
+                }
+            });
         }
         match (self.cut, ended) {
             (None, None) => Err(self.guard_lost()),
