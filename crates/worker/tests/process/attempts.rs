@@ -1,10 +1,12 @@
 //! What a command may try to do to others. Played by this binary inside a cage.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Error, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 
 /// Prints a list: for each attempt nothing, or why it failed.
 pub fn play(args: &[&str]) {
@@ -17,10 +19,32 @@ fn attempt(what: &str, whom: &str) -> io::Result<()> {
     let pid = whom.parse::<i32>().unwrap_or(-1);
     match what {
         "read" => File::open(whom)?.read_to_end(&mut Vec::new()).map(drop),
+        "read-some" => File::open(whom)?.read_exact(&mut [0; 10]),
         "write" => OpenOptions::new().create(true).append(true).open(whom)?.write_all(b"x"),
         "list" => std::fs::read_dir(whom).map(drop),
         "chmod" => std::fs::set_permissions(whom, Permissions::from_mode(0o777)),
         "link" => symlink("/etc/passwd", whom),
+        // SAFETY: the path is a C string that outlives the call.
+        "truncate" => check(unsafe { libc::truncate(path(whom).as_ptr(), 0) }),
+        "empty" => open(whom, libc::O_RDONLY | libc::O_TRUNC).map(drop),
+        "empty-without-mode" => open(whom, libc::O_ACCMODE | libc::O_TRUNC).map(drop),
+        "empty-newly" => open_newly(whom, libc::O_TRUNC),
+        "reserve" => allocate(whom, 0),
+        "reserve-secretly" => allocate(whom, libc::FALLOC_FL_KEEP_SIZE),
+        "nameless-file" => open(whom, libc::O_TMPFILE | libc::O_RDWR).map(drop),
+        "remove" => std::fs::remove_file(whom),
+        "rename" => std::fs::rename(whom, format!("{whom}-2")),
+        "second-name" => std::fs::hard_link(whom, format!("{whom}-2")),
+        "folder" => std::fs::create_dir(whom),
+        "private-memory" => map(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+        "shared-memory" => map(libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1),
+        "growing-stack" => map(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN, -1),
+        "shared-zeroes" => {
+            let zeroes = open("/dev/zero", libc::O_RDWR)?;
+            map(libc::MAP_SHARED, zeroes.as_raw_fd())
+        }
+        // SAFETY: the name is a C string.
+        "nameless-memory" => check(unsafe { libc::memfd_create(c"hoard".as_ptr(), 0) }),
         // SAFETY: the child only exits.
         "fork" => unsafe {
             match libc::fork() {
@@ -59,6 +83,8 @@ fn attempt(what: &str, whom: &str) -> io::Result<()> {
             if answer == "the source" { Ok(()) } else { Err(Error::other(answer)) }
         }
         "datagram" => UdpSocket::bind("127.0.0.1:0").map(drop),
+        "stream-pair" => UnixStream::pair().map(drop),
+        "log" => UnixDatagram::pair()?.0.send_to(b"forged", whom).map(drop),
         "local-socket" => UnixStream::connect(whom).map(drop),
         // SAFETY: takes no pointers.
         "netlink" => check(unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0) }),
@@ -66,6 +92,43 @@ fn attempt(what: &str, whom: &str) -> io::Result<()> {
         "raw-socket" => check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP) }),
         "listen" => TcpListener::bind(format!("127.0.0.1:{whom}")).map(drop),
         other => panic!("no such attempt: {other}"),
+    }
+}
+
+fn path(path: &str) -> CString {
+    CString::new(path).unwrap()
+}
+
+/// With flags that `std` does not let pass.
+fn open(whom: &str, flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the path is a C string that outlives the call.
+    let opened = unsafe { libc::open(path(whom).as_ptr(), flags, 0o600) };
+    // SAFETY: the descriptor was opened a moment ago, and is nobody else's.
+    check(opened).map(|()| unsafe { OwnedFd::from_raw_fd(opened) })
+}
+
+/// By the call whose flags no filter can see.
+fn open_newly(whom: &str, flags: libc::c_int) -> io::Result<()> {
+    let how = [flags as u64, 0, 0];
+    let path = path(whom);
+    // SAFETY: the path is a C string, and the call reads three numbers of `how`.
+    check_long(unsafe {
+        libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), how.as_ptr(), size_of_val(&how))
+    })
+}
+
+fn allocate(whom: &str, mode: libc::c_int) -> io::Result<()> {
+    let file = File::create(whom)?;
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, 1 << 20) })
+}
+
+fn map(flags: libc::c_int, descriptor: libc::c_int) -> io::Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: asks for memory at no particular place, and does not use it.
+    match unsafe { libc::mmap(std::ptr::null_mut(), 1 << 20, protection, flags, descriptor, 0) } {
+        libc::MAP_FAILED => Err(Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 

@@ -68,6 +68,8 @@ tests![
     cage::a_caged_command_reaches_its_source_and_nothing_else_of_the_network,
     cage::a_command_sees_no_secrets_of_its_worker,
     cage::what_a_command_writes_is_limited_over_all_its_files,
+    cage::a_caged_command_hides_no_file_and_no_memory_from_its_limits,
+    cage::room_that_no_length_tells_and_folders_that_cannot_be_read_count_too,
     cage::where_a_cage_is_required_a_script_does_not_start,
     cage::a_guard_tells_what_of_the_cage_works_here,
     cage::where_landlock_is_missing_too_a_required_cage_does_not_close_and_the_rest_holds,

@@ -1,8 +1,9 @@
 //! Which system calls a command can make, by seccomp.
 //!
 //! What is not listed is allowed: codecs and GPU drivers use much of what there is. What is listed starts, signals,
-//! inspects or hampers processes, changes what belongs to files outside (Landlock does not see a `chmod`), reaches the
-//! network or the kernel's inner parts. Calls newer than this list do not exist to the command.
+//! inspects or hampers processes, changes what belongs to files outside (Landlock does not see a `chmod`, nor before Linux
+//! 6.2 a `truncate`), takes memory or disk that no limit counts, reaches the network or the kernel's inner parts. Calls
+//! newer than this list do not exist to the command.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -51,9 +52,14 @@ fn unknown(rules: &Rules) -> Denied {
         libc::SYS_userfaultfd,
         libc::SYS_process_madvise,
         libc::SYS_process_mrelease,
+        // Its flags are behind a pointer, where no filter can look.
+        libc::SYS_openat2,
+        // Files without a name, which are memory that no limit counts.
+        libc::SYS_memfd_create,
+        447, // memfd_secret
     ];
     if !rules.may_start_programs {
-        // Its flags are behind a pointer, where no filter can look.
+        // As `openat2`.
         calls.push(libc::SYS_clone3);
     }
     calls.into_iter().map(|call| (call, Vec::new())).collect()
@@ -101,6 +107,9 @@ const NEVER: &[i64] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
+    libc::SYS_truncate,
+    // Takes room beyond the end of a file, and a whole disk at once.
+    libc::SYS_fallocate,
     libc::SYS_mknodat,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
@@ -171,17 +180,68 @@ const FORKS: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const FORKS: &[i64] = &[];
 
+/// No file loses its name while it is open, and no folder hides one: the guard counts what it finds.
+const NAMES: &[i64] = &[libc::SYS_unlinkat, libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_mkdirat];
+
+#[cfg(target_arch = "x86_64")]
+const NAMES_HERE: &[i64] = &[
+    libc::SYS_unlink,
+    libc::SYS_rmdir,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_link,
+    libc::SYS_mkdir,
+];
+#[cfg(target_arch = "aarch64")]
+const NAMES_HERE: &[i64] = &[libc::SYS_renameat];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const NAMES_HERE: &[i64] = &[];
+
+/// The calls that open files, and which argument has the flags.
+#[cfg(target_arch = "x86_64")]
+const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
+
 fn denied(rules: &Rules) -> Result<Denied, seccompiler::Error> {
     let mut denied: Denied = NEVER.iter().chain(NEVER_HERE).map(|call| (*call, Vec::new())).collect();
     if !rules.may_start_programs {
         denied.extend(FORKS.iter().map(|call| (*call, Vec::new())));
         denied.insert(libc::SYS_clone, vec![all([bits(0, libc::CLONE_THREAD as u64, 0)?])?]);
     }
+    files(&mut denied, rules)?;
+    memory(&mut denied)?;
     signals(&mut denied, rules)?;
     priorities(&mut denied)?;
     network(&mut denied, rules)?;
     descriptors(&mut denied)?;
     Ok(denied)
+}
+
+fn files(denied: &mut Denied, rules: &Rules) -> Result<(), seccompiler::Error> {
+    if !rules.may_start_programs {
+        denied.extend(NAMES.iter().chain(NAMES_HERE).map(|call| (*call, Vec::new())));
+    }
+    let (mode, truncate) = (libc::O_ACCMODE as u64, libc::O_TRUNC as u64);
+    // `O_TMPFILE` is this bit and that of a folder.
+    let nameless = (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
+    for (call, flags) in OPENS {
+        // Whoever empties a file without opening it to write is not seen by Landlock before Linux 6.2.
+        let without_writing = [libc::O_RDONLY as u64, mode];
+        let empties = without_writing.map(|how| all([bits(*flags, mode | truncate, how | truncate)?]));
+        let mut wrong = empties.into_iter().collect::<Result<Vec<_>, _>>()?;
+        wrong.push(all([bits(*flags, nameless, nameless)?])?);
+        denied.insert(*call, wrong);
+    }
+    Ok(())
+}
+
+/// What `RLIMIT_DATA` does not count: memory to share, and stacks that grow.
+fn memory(denied: &mut Denied) -> Result<(), seccompiler::Error> {
+    let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
+    let (of_kind, grows) = ((libc::MAP_TYPE | libc::MAP_ANONYMOUS) as u64, libc::MAP_GROWSDOWN as u64);
+    denied.insert(libc::SYS_mmap, vec![all([bits(3, of_kind, shared)?])?, all([bits(3, grows, grows)?])?]);
+    Ok(())
 }
 
 /// To itself alone.
@@ -223,16 +283,15 @@ fn priorities(denied: &mut Denied) -> Result<(), seccompiler::Error> {
 }
 
 fn network(denied: &mut Denied, rules: &Rules) -> Result<(), seccompiler::Error> {
+    // One end of a pair that takes datagrams sends them to any socket that has a path, such as the system's log.
+    denied.insert(libc::SYS_socketpair, no_streams(libc::AF_UNIX)?);
     if !rules.may_connect {
         for call in [libc::SYS_socket, libc::SYS_connect] {
             denied.insert(call, Vec::new());
         }
         return Ok(());
     }
-    let mut wrong = vec![all([differs(0, libc::AF_INET as u64)?])?];
-    for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET, 6, 10] {
-        wrong.push(all([bits(1, 0xf, kind as u64)?])?);
-    }
+    let mut wrong = no_streams(libc::AF_INET)?;
     // Other protocols are streams too, and pass by what Landlock says of ports.
     wrong.push(all([differs(2, 0)?, differs(2, libc::IPPROTO_TCP as u64)?])?);
     denied.insert(libc::SYS_socket, wrong);
@@ -242,6 +301,15 @@ fn network(denied: &mut Denied, rules: &Rules) -> Result<(), seccompiler::Error>
         denied.insert(call, vec![all([bits(flags, fast_open, fast_open)?])?]);
     }
     Ok(())
+}
+
+/// Sockets of another family, and of this one all but streams.
+fn no_streams(family: libc::c_int) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let mut wrong = vec![all([differs(0, family as u64)?])?];
+    for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET, 6, 10] {
+        wrong.push(all([bits(1, 0xf, kind as u64)?])?);
+    }
+    Ok(wrong)
 }
 
 /// A descriptor that signals whom it is told to, and terminals that take what is pushed into them.

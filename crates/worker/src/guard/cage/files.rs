@@ -18,7 +18,9 @@ use super::Cage;
 const NEWEST: ABI = ABI::V9;
 
 /// Programs, libraries, fonts, and what drivers look up of the machine. No secrets are kept here.
-const READ: [&str; 33] = [
+const READ: [&str; 34] = [
+    // Mapped to be shared by one who may write it, it would be memory that no limit counts.
+    "/dev/zero",
     "/usr",
     "/lib",
     "/lib32",
@@ -57,7 +59,7 @@ const READ: [&str; 33] = [
 /// Where programs of other makers are.
 const OPTIONAL: [&str; 5] = ["/opt/cuda", "/opt/nvidia", "/opt/rocm", "/opt/intel", "/opt/amdgpu"];
 
-const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dri", "/dev/kfd"];
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/random", "/dev/urandom", "/dev/dri", "/dev/kfd"];
 
 /// Folders in variables that are passed on, with colons between.
 const VARIABLES: [&str; 4] = ["LD_LIBRARY_PATH", "LIBVA_DRIVERS_PATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE"];
@@ -98,15 +100,12 @@ fn ruleset(cage: &Cage, program: Option<&Path>, is_script: bool) -> Result<Rules
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let run = read | AccessFs::Execute;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
-    // No links, devices, pipes or sockets, which could lead a reader astray.
-    let write = read
-        | AccessFs::WriteFile
-        | AccessFs::Truncate
-        | AccessFs::MakeReg
-        | AccessFs::MakeDir
-        | AccessFs::RemoveFile
-        | AccessFs::RemoveDir
-        | AccessFs::Refer;
+    // No links, devices, pipes or sockets, which could lead a reader astray. No folders, and nothing that takes a file its
+    // name: the guard counts what it finds.
+    let mut write = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg;
+    if is_script {
+        write |= AccessFs::MakeDir | AccessFs::RemoveFile | AccessFs::RemoveDir | AccessFs::Refer;
+    }
     let fixed = READ.into_iter().chain(OPTIONAL).map(PathBuf::from);
     let named = VARIABLES.into_iter().filter_map(std::env::var_os);
     let named: Vec<PathBuf> =
