@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use worker::process::{Command, Door, Error, Guard, Limits, Reach};
@@ -13,6 +14,20 @@ use worker::sandbox::{self, Sandbox};
 use super::scene::{Scene, run, runtime, stat};
 
 const NOBODY: u32 = 65534;
+
+/// A copy of this program that every user may run.
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes the copy, in a folder that is to be kept. No other thread may start anything meanwhile: a file that a child holds
+/// open to write cannot be run.
+pub fn copy_program() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy("/proc/self/exe", &program).unwrap();
+    PROGRAM.set(program).unwrap();
+    folder
+}
 
 /// What is taken away of the kernel.
 const NAMESPACES: &str = "namespaces";
@@ -54,8 +69,7 @@ impl Prison {
 
     fn new(user: Option<u32>) -> Prison {
         let scene = Scene::new();
-        let program = scene.file("program");
-        std::fs::copy("/proc/self/exe", &program).unwrap();
+        let program = PROGRAM.get().unwrap().clone();
         std::fs::create_dir(scene.file("work")).unwrap();
         std::fs::write(scene.file("given"), "given").unwrap();
         std::fs::write(scene.file("secret"), "secret").unwrap();

@@ -97,6 +97,7 @@ fn run_tests(args: Vec<String>) -> ExitCode {
     let (chosen, left_out): (Vec<_>, Vec<_>) = TESTS.iter().partition(|(name, _)| is_chosen(name));
     println!("\nrunning {} tests", chosen.len());
     let start = std::time::Instant::now();
+    let _program = cage::copy_program();
     // They mostly wait for other processes, so all run at once, each in a thread of its own.
     let running: Vec<_> = chosen.iter().map(|(name, test)| (name, std::thread::spawn(*test))).collect();
     let mut failed = 0;
