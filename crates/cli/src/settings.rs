@@ -254,6 +254,10 @@ settings! {
     #[arg(long, env = "VODMILL_MAX_REPEATED_FRAMES", global = true, value_name = "N", hide_short_help = true)]
     max_repeated_frames: u64,
 
+    /// The most such frames for each frame of the picture and packet of sound in the file, beyond half an hour's. Default: 30
+    #[arg(long, env = "VODMILL_MAX_REPEATS_PER_FRAME", global = true, value_name = "N", hide_short_help = true)]
+    max_repeats_per_frame: u32,
+
     /// The most frames a picture may have in a second, in the file. Default: 1000
     #[arg(long, env = "VODMILL_MAX_FRAME_RATE", global = true, value_name = "N", hide_short_help = true)]
     max_frame_rate: f64,
@@ -278,7 +282,7 @@ settings! {
     #[arg(long, env = "VODMILL_MAX_TASKS", global = true, value_name = "N", hide_short_help = true)]
     max_tasks: u32,
 
-    /// The most that encoding one video may be estimated to take, in hours of one processor. Default: 5000
+    /// The most that encoding one video may be estimated to take, in hours of one processor. Default: 1000
     #[arg(long, env = "VODMILL_MAX_ENCODE_HOURS", global = true, value_name = "HOURS", hide_short_help = true)]
     max_encode_hours: f64,
 
@@ -484,6 +488,7 @@ impl Settings {
             max_video_hours: positive(self.max_video_hours, "max_video_hours", default.max_video_hours)?,
             max_frames: self.max_frames.unwrap_or(default.max_frames),
             max_repeated_frames: self.max_repeated_frames.unwrap_or(default.max_repeated_frames),
+            max_repeats_per_frame: self.max_repeats_per_frame.unwrap_or(default.max_repeats_per_frame),
             max_frame_rate: positive(self.max_frame_rate, "max_frame_rate", default.max_frame_rate)?,
             max_megapixels: positive(self.max_megapixels, "max_megapixels", default.max_megapixels)?,
             max_audio_tracks: self.max_audio_tracks.unwrap_or(default.max_audio_tracks),

@@ -2,7 +2,7 @@
 //! renditions of it.
 
 use crate::encoder::{Codec, Family};
-use crate::plan::Plan;
+use crate::plan::{AAC_FRAME, Plan};
 use crate::settings::Settings;
 use crate::source::Source;
 
@@ -16,6 +16,9 @@ pub struct FileLimits {
     /// Frames of a rendition that the file does not have: each repeats the one before. Default: 540,000, five hours at 30
     /// a second.
     pub max_repeated_frames: u64,
+    /// Such frames for each frame of the picture and each packet of sound that the file has, beyond the first 54,000.
+    /// Default: 30.
+    pub max_repeats_per_frame: u32,
     /// Frames in each second of the picture, as the file has them. Default: 1,000.
     pub max_frame_rate: f64,
     /// Of the picture, in millions of pixels. Default: 67.2, twice that of 8K.
@@ -28,7 +31,8 @@ pub struct FileLimits {
     pub max_renditions: u32,
     /// Tasks of a video's job. Default: 20,000.
     pub max_tasks: u32,
-    /// What encoding is estimated to take of one processor. Default: 5,000.
+    /// What encoding is estimated to take of one processor. Default: 1,000, twelve hours of 4K at 60 a second in
+    /// H.264 three times over.
     pub max_encode_hours: f64,
 }
 
@@ -38,13 +42,14 @@ impl Default for FileLimits {
             max_video_hours: 12.0,
             max_frames: 12 * 3600 * 60,
             max_repeated_frames: 5 * 3600 * 30,
+            max_repeats_per_frame: 30,
             max_frame_rate: 1000.0,
             max_megapixels: 67.2,
             max_audio_tracks: 32,
             max_subtitle_tracks: 32,
             max_renditions: 16,
             max_tasks: 20_000,
-            max_encode_hours: 5000.0,
+            max_encode_hours: 1000.0,
         }
     }
 }
@@ -72,6 +77,7 @@ impl FileLimits {
             max_video_hours: f64::INFINITY,
             max_frames: u64::MAX,
             max_repeated_frames: u64::MAX,
+            max_repeats_per_frame: u32::MAX,
             max_frame_rate: f64::INFINITY,
             max_megapixels: f64::INFINITY,
             max_audio_tracks: u32::MAX,
@@ -134,6 +140,18 @@ impl FileLimits {
             let found = format!("the picture has {there} frames, and {repeated} more would only repeat them");
             return Err(exceeded("max_repeated_frames", found, self.max_repeated_frames));
         }
+        // A still picture may be shown to hours of sound, if that is there.
+        let sounds = source.audio.iter().map(|audio| audio.packets.unwrap_or(u64::MAX));
+        let present = sounds.fold(there, u64::saturating_add);
+        let granted = present.saturating_mul(self.max_repeats_per_frame.into()).saturating_add(FREE_REPEATS);
+        if repeated > granted {
+            let found = format!(
+                "the picture has {there} frames, and {repeated} more would only repeat them, which is {} for each frame \
+                 and each packet of sound of the file",
+                repeated / present.max(1)
+            );
+            return Err(exceeded("max_repeats_per_frame", found, self.max_repeats_per_frame));
+        }
         Ok(())
     }
 
@@ -174,6 +192,9 @@ impl FileLimits {
     }
 }
 
+/// Repeated frames that need no frames to repeat: half an hour at 30 a second.
+const FREE_REPEATS: u64 = 1800 * 30;
+
 const MOST_NOTES: usize = 50;
 
 fn left_out(more: usize, what: &str, most: usize, setting: &str) -> String {
@@ -191,13 +212,21 @@ fn tasks(plan: &Plan) -> u64 {
 
 /// About what encoding takes of one processor.
 pub fn encode_hours(plan: &Plan) -> f64 {
-    let Some(picture) = &plan.picture else { return 0.0 };
-    let seconds = picture.rungs.iter().map(|rung| {
-        let pixels = f64::from(rung.width) * f64::from(rung.height) * picture.frames as f64;
-        pixels / pixels_per_second(picture.manner.family, rung.codec)
+    let pictures = plan.picture.iter().flat_map(|picture| {
+        picture.rungs.iter().map(|rung| {
+            let pixels = f64::from(rung.width) * f64::from(rung.height) * picture.frames as f64;
+            pixels / pixels_per_second(picture.manner.family, rung.codec)
+        })
     });
-    seconds.sum::<f64>() / 3600.0
+    let sounds = plan.audio.iter().map(|track| {
+        let samples = track.packets as f64 * f64::from(AAC_FRAME) * f64::from(track.channels);
+        samples / SAMPLES_PER_SECOND
+    });
+    (pictures.sum::<f64>() + sounds.sum::<f64>()) / 3600.0
 }
+
+/// Of one thread, with decoding: stereo of an hour takes a minute.
+const SAMPLES_PER_SECOND: f64 = 6e6;
 
 /// Of one thread of a processor that is neither new nor slow, with the default preset.
 fn pixels_per_second(family: Family, codec: Codec) -> f64 {
@@ -213,6 +242,126 @@ fn pixels_per_second(family: Family, codec: Codec) -> f64 {
 mod tests {
     use super::*;
     use crate::ladder::Step;
+    use crate::plan;
+    use crate::ratio::Ratio;
+    use crate::source::{Audio, Color, DynamicRange, Timing, Video};
+
+    fn source(video: Option<Video>, audio: Vec<Audio>) -> Source {
+        Source {
+            container: "matroska,webm".into(),
+            bytes: 1,
+            start: 0.0,
+            video,
+            audio,
+            subtitles: Vec::new(),
+            chapters: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// In 4K: frames that are there, and what is made of them at so many a second.
+    fn picture(source_frames: u64, frames: u64, rate: u32) -> Video {
+        let timing = Timing {
+            time_base: Ratio { num: 1, den: 1000 },
+            first: 0,
+            rate: Ratio { num: rate, den: 1 },
+            frames,
+            held: 0,
+            source_frames,
+            is_one_to_one: false,
+            reorder_seconds: 0.0,
+            can_seek: true,
+            keys: Vec::new(),
+            entries: Vec::new(),
+        };
+        let color = Color {
+            range: DynamicRange::Sdr,
+            primaries: None,
+            transfer: None,
+            matrix: None,
+            is_full_range: false,
+        };
+        Video {
+            stream: 0,
+            codec: "h264".into(),
+            width: 3840,
+            height: 2160,
+            rotation: 0,
+            sample_aspect: Ratio::ONE,
+            pixel_format: "yuv420p".into(),
+            bit_depth: 8,
+            color,
+            is_interlaced: false,
+            timing,
+        }
+    }
+
+    fn sound(hours: f64, packets: Option<u64>) -> Audio {
+        Audio {
+            stream: 1,
+            codec: "aac".into(),
+            channels: 2,
+            layout: None,
+            sample_rate: 48_000,
+            language: "en".into(),
+            title: None,
+            is_default: true,
+            start: 0.0,
+            duration: hours * 3600.0,
+            packets,
+        }
+    }
+
+    #[test]
+    fn frames_that_are_made_up_need_frames_or_sound_that_are_there() {
+        let limits = FileLimits::default();
+        let check = |video, audio| limits.check_source(&source(Some(video), audio));
+        let hour = 3600;
+
+        for (what, video, audio) in [
+            ("a still picture of a short song", picture(1, 25 * 300, 25), vec![]),
+            (
+                "a still picture of five hours of speech",
+                picture(1, 25 * 5 * hour, 25),
+                vec![sound(5.0, Some(843_750))],
+            ),
+            (
+                "the same, of packets of half a second",
+                picture(1, 25 * 5 * hour, 25),
+                vec![sound(5.0, Some(36_000))],
+            ),
+            ("a screen at a frame a second", picture(10 * hour, 10 * hour + 600, 1), vec![]),
+            ("slides of two minutes", picture(90, 3 * hour, 1), vec![]),
+            ("a phone's varying rate", picture(200_000, 216_000, 30), vec![]),
+            ("a silent screen that moves a tenth of the time", picture(10_800, 108_000, 30), vec![]),
+            (
+                "a lecture whose slides hardly move",
+                picture(500, 216_000, 30),
+                vec![sound(2.0, Some(310_000))],
+            ),
+            ("seen by an older version", picture(1, 25 * 5 * hour, 25), vec![sound(5.0, None)]),
+        ] {
+            assert_eq!(check(video, audio), Ok(()), "{what}");
+        }
+        for (what, video, audio) in [
+            ("two frames", picture(2, 5 * hour * 30, 30), vec![]),
+            ("a burst and a gap", picture(101, 5 * hour * 30, 30), vec![]),
+            ("sound that hardly is", picture(1, 5 * hour * 25, 25), vec![sound(5.0, Some(2))]),
+        ] {
+            assert_eq!(check(video, audio).unwrap_err().setting, "max_repeats_per_frame", "{what}");
+        }
+    }
+
+    #[test]
+    fn an_estimate_counts_every_track_of_sound() {
+        let hours = |tracks: usize| {
+            let plan = plan::make(source(None, vec![sound(10.0, None); tracks]), Settings::default());
+            encode_hours(&plan)
+        };
+
+        assert!((0.1..0.3).contains(&hours(1)), "{}", hours(1));
+        assert!((hours(32) / hours(1) - 32.0).abs() < 0.1, "{}", hours(32));
+    }
 
     #[test]
     fn an_error_names_the_limit_and_how_to_raise_it() {

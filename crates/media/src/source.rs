@@ -105,6 +105,9 @@ pub struct Audio {
     /// In seconds on the file's own clock.
     pub start: f64,
     pub duration: f64,
+    /// How many the file has. `None` where a version that did not count them looked at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,11 +23,12 @@ pub struct Packets {
     pub has_too_many_frames: bool,
 }
 
-/// From where to where a stream of sound really goes, in its own ticks.
+/// From where to where a stream of sound really goes, in its own ticks, and in how many packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     pub start: i64,
     pub end: i64,
+    pub packets: u64,
 }
 
 /// Reads lines of `stream,pts,dts,duration,flags[,side data]` as they come. Those of other streams, and what is no such
@@ -112,9 +113,10 @@ impl Packets {
         let lasts =
             packet.duration.filter(|ticks| *ticks as f64 <= LONGEST_SOUND * ticks_per_second).unwrap_or(0);
         let end = start.saturating_add(lasts);
-        let extent = self.audio.entry(stream).or_insert(Extent { start, end });
+        let extent = self.audio.entry(stream).or_insert(Extent { start, end, packets: 0 });
         extent.start = extent.start.min(start);
         extent.end = extent.end.max(end);
+        extent.packets += 1;
     }
 }
 
@@ -154,7 +156,7 @@ mod tests {
         assert_eq!(video.len(), 3);
         assert_eq!((video[0].pts, video[0].dts), (Some(0), Some(-1024)));
         assert_eq!((video[2].pts, video[2].dts), (None, Some(1)));
-        assert_eq!(packets.audio[&1], Extent { start: -64, end: 960 });
+        assert_eq!(packets.audio[&1], Extent { start: -64, end: 960, packets: 2 });
         assert!(!packets.is_encrypted);
     }
 

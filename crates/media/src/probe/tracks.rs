@@ -154,6 +154,7 @@ pub fn audio(stream: &Stream, extent: &Extent, time_base: Ratio) -> Audio {
         is_default: stream.has("default"),
         start,
         duration: (end - start).max(0.0),
+        packets: Some(extent.packets),
     }
 }
 

@@ -108,6 +108,7 @@ mod tests {
             is_default: true,
             start: 0.0,
             duration: hours * 3600.0,
+            packets: None,
         };
         let subtitle = Subtitle {
             stream: 3,

@@ -27,8 +27,11 @@ fn a_few_kilobytes_cannot_claim_days_of_video() {
 
     let days = refused(&studio, "days.mkv", &[]);
     let still = refused(&studio, "still.mkv", &[]);
-    let raised =
-        studio.vodmill(&["plan", "still.mkv"]).env("VODMILL_MAX_REPEATED_FRAMES", "3000000").succeeds();
+    let raised = studio
+        .vodmill(&["plan", "still.mkv"])
+        .env("VODMILL_MAX_REPEATED_FRAMES", "3000000")
+        .env("VODMILL_MAX_REPEATS_PER_FRAME", "30000")
+        .succeeds();
 
     assert!(days.contains("30.0 hours") && days.contains("--max-video-hours"), "{days}");
     assert!(
@@ -36,6 +39,23 @@ fn a_few_kilobytes_cannot_claim_days_of_video() {
         "{still}"
     );
     assert!(raised.contains("processor hours"), "{raised}");
+}
+
+#[test]
+fn a_still_picture_needs_sound_that_is_there() {
+    let studio = Studio::new();
+    with_a_gap(&studio, "gap.mkv", 1);
+    let (picture, sound) = ("color=size=64x64:rate=25:duration=0.04", "anullsrc=r=8000:cl=mono:d=2400");
+    let sound = ["-f", "lavfi", "-i", sound, "-c:a", "pcm_alaw"];
+    studio.make("podcast.mkv", &[&["-f", "lavfi", "-i", picture][..], &sound].concat());
+
+    let gap = refused(&studio, "gap.mkv", &[]);
+    let raised = studio.vodmill(&["plan", "gap.mkv"]).env("VODMILL_MAX_REPEATS_PER_FRAME", "3000").succeeds();
+    let podcast = studio.plan("podcast.mkv", &[]);
+
+    assert!(gap.contains("for each frame") && gap.contains("--max-repeats-per-frame"), "{gap}");
+    assert!(raised.contains("processor hours"), "{raised}");
+    assert_eq!(podcast["picture"]["frames"], 60_000);
 }
 
 /// What a header claims is not believed and costs nothing; what costs is frames that are there.
