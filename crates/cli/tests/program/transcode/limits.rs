@@ -46,7 +46,7 @@ fn a_still_picture_needs_sound_that_is_there() {
     let studio = Studio::new();
     with_a_gap(&studio, "gap.mkv", 1);
     let (picture, sound) = ("color=size=64x64:rate=25:duration=0.04", "anullsrc=r=8000:cl=mono:d=2400");
-    let sound = ["-f", "lavfi", "-i", sound, "-c:a", "pcm_alaw"];
+    let sound = ["-f", "lavfi", "-i", sound, "-c:v", "mjpeg", "-c:a", "pcm_alaw"];
     studio.make("podcast.mkv", &[&["-f", "lavfi", "-i", picture][..], &sound].concat());
 
     let gap = refused(&studio, "gap.mkv", &[]);
