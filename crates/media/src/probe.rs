@@ -33,8 +33,8 @@ use tracks::Chosen;
 const ANALYZE_US: &str = "30000000";
 const ANALYZE_BYTES: &str = "50000000";
 
-/// A longer description is no description.
-const LONGEST_REPORT: usize = 16 << 20;
+/// A longer answer to [`look`] is no description, in bytes.
+pub const LONGEST_REPORT: usize = 4 << 20;
 
 /// The file in question, as the one who asks knows it.
 #[derive(Debug, Clone, Copy)]

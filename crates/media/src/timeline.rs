@@ -70,11 +70,13 @@ pub struct Found {
     pub is_torn: bool,
 }
 
-/// The grid for the packets of a picture, given in the order of decoding.
-pub fn timing(packets: Vec<Packet>, stream: &Stream) -> Result<Found, Nothing> {
-    let (packets, is_torn) = joints::join(packets, stream);
-    let headless = packets.iter().position(|packet| packet.is_key).unwrap_or(0);
-    let frames = Frames::shown(&packets[headless..], stream).ok_or(Nothing::NoFrames)?;
+/// The grid for the packets of a picture, given in the order of decoding. They are gone through several times, and never
+/// held all at once.
+pub fn timing(packets: impl Iterator<Item = Packet> + Clone, stream: &Stream) -> Result<Found, Nothing> {
+    let is_torn = joints::is_torn(packets.clone(), stream);
+    let packets = joints::join(packets, stream);
+    let headless = packets.clone().position(|packet| packet.is_key).unwrap_or(0);
+    let frames = Frames::shown(packets.clone().skip(headless), stream).ok_or(Nothing::NoFrames)?;
     let tick = stream.time_base.to_f64();
     if frames.span() * tick > LONGEST {
         return Err(Nothing::TooLong);
@@ -83,7 +85,7 @@ pub fn timing(packets: Vec<Packet>, stream: &Stream) -> Result<Found, Nothing> {
     let grid = grid(&frames, stream);
     let source_frames = frames.times.len() as u64;
     let slots = (frames.duration(tick) * grid.rate.to_f64()).round().max(1.0) as u64;
-    let reorder_seconds = reorder(&packets) as f64 * tick;
+    let reorder_seconds = reorder(packets.clone()) as f64 * tick;
     let timing = Timing {
         time_base: stream.time_base,
         first: frames.first,
@@ -94,19 +96,19 @@ pub fn timing(packets: Vec<Packet>, stream: &Stream) -> Result<Found, Nothing> {
         is_one_to_one: grid.is_one_to_one,
         reorder_seconds,
         can_seek: stream.can_seek && !is_torn && frames.are_stamped,
-        keys: keys(&packets, stream),
-        entries: entries::find(&packets, stream, reorder_seconds + 1.5 / grid.rate.to_f64()),
+        keys: keys(packets.clone(), stream),
+        entries: entries::find(packets, stream, reorder_seconds + 1.5 / grid.rate.to_f64()),
     };
     Ok(Found { timing: sane(timing), headless: headless as u64, is_torn })
 }
 
 /// Broadcast containers know no key frames: where those are must be remembered to seek to one.
-fn keys(packets: &[Packet], stream: &Stream) -> Vec<f64> {
+fn keys(packets: impl Iterator<Item = Packet>, stream: &Stream) -> Vec<f64> {
     if !stream.may_jump || !stream.can_seek {
         return Vec::new();
     }
-    let decoded = |packet: &Packet| Some(packet.dts.or(packet.pts)? as f64 * stream.time_base.to_f64());
-    packets.iter().filter(|packet| packet.is_key).filter_map(decoded).collect()
+    let decoded = |packet: Packet| Some(packet.dts.or(packet.pts)? as f64 * stream.time_base.to_f64());
+    packets.filter(|packet| packet.is_key).filter_map(decoded).collect()
 }
 
 /// Holds the last frame until `sound_end` (seconds from the first frame) when the sound goes on for longer than
@@ -155,34 +157,32 @@ struct Frames {
 impl Frames {
     /// Frames without a time of showing get that of decoding; where that is missing too, they are counted at the
     /// claimed rate.
-    fn shown(packets: &[Packet], stream: &Stream) -> Option<Self> {
-        let shown = packets.iter().filter(|packet| !packet.is_discarded);
+    fn shown(packets: impl Iterator<Item = Packet> + Clone, stream: &Stream) -> Option<Self> {
+        let shown = packets.clone().filter(|packet| !packet.is_discarded);
         let are_stamped = shown.clone().all(|packet| packet.pts.is_some());
         let are_decoded_in_time = shown.clone().all(|packet| packet.dts.is_some());
-        let step = counted_step(packets, stream);
-        let mut frames: Vec<(i64, Option<i64>)> = shown
-            .zip(0..)
-            .map(|(packet, number)| {
-                let time = if are_decoded_in_time {
-                    packet.dts
-                } else {
-                    Some((number as f64 * step).round() as i64)
-                };
-                (packet.pts.filter(|_| are_stamped).or(time).unwrap_or(0), packet.duration)
-            })
-            .collect();
+        let step = counted_step(packets.clone(), stream);
+        let frames = shown.zip(0..).map(|(packet, number)| {
+            let time = if are_decoded_in_time {
+                packet.dts
+            } else {
+                Some((number as f64 * step).round() as i64)
+            };
+            (packet.pts.filter(|_| are_stamped).or(time).unwrap_or(0), packet.duration)
+        });
         // What is shown before the first key frame builds on a frame that the file does not have.
-        if let Some(opening) =
-            packets.first().filter(|packet| packet.is_key && are_stamped).and_then(|key| key.pts)
-        {
-            frames.retain(|(time, _)| *time >= opening);
-        }
-        frames.sort_by_key(|(time, _)| *time);
-        frames.dedup_by_key(|(time, _)| *time);
+        let first_packet = packets.clone().next();
+        let opening = first_packet.filter(|packet| packet.is_key && are_stamped).and_then(|key| key.pts);
+        let last = frames.clone().reduce(|last, next| if next.0 > last.0 { next } else { last })?;
+        let times = frames.map(|(time, _)| time);
+        let mut times: Vec<i64> =
+            times.filter(|time| opening.is_none_or(|opening| *time >= opening)).collect();
+        times.sort_unstable();
+        times.dedup();
 
-        let first = frames.first()?.0;
-        let last_duration = frames.last()?.1.map(|ticks| ticks as f64);
-        let times = frames.iter().map(|(time, _)| (i128::from(*time) - i128::from(first)) as f64).collect();
+        let first = *times.first()?;
+        let last_duration = last.1.map(|ticks| ticks as f64);
+        let times = times.into_iter().map(|time| (i128::from(time) - i128::from(first)) as f64).collect();
         Some(Frames { first, times, last_duration, are_stamped })
     }
 
@@ -201,15 +201,15 @@ impl Frames {
 }
 
 /// Between frames that bear no times, in ticks.
-fn counted_step(packets: &[Packet], stream: &Stream) -> f64 {
+fn counted_step(mut packets: impl Iterator<Item = Packet>, stream: &Stream) -> f64 {
     let claimed = stream.claimed.iter().map(|rate| 1.0 / (rate.to_f64() * stream.time_base.to_f64()));
-    let lasting = packets.iter().find_map(|packet| packet.duration).map(|ticks| ticks as f64);
+    let lasting = packets.find_map(|packet| packet.duration).map(|ticks| ticks as f64);
     lasting.into_iter().chain(claimed).find(|step| *step >= 1.0).unwrap_or(1.0)
 }
 
 /// By how much a frame is decoded before it is shown, at most, in ticks.
-fn reorder(packets: &[Packet]) -> i64 {
-    let ahead = packets.iter().filter_map(|packet| packet.pts?.checked_sub(packet.dts?));
+fn reorder(packets: impl Iterator<Item = Packet>) -> i64 {
+    let ahead = packets.filter_map(|packet| packet.pts?.checked_sub(packet.dts?));
     ahead.max().unwrap_or(0).max(0)
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn timed(packets: Vec<Packet>, stream: &Stream) -> Timing {
-        timing(packets, stream).unwrap().timing
+        timing(packets.into_iter(), stream).unwrap().timing
     }
 
     fn ratio(num: u32, den: u32) -> Ratio {
@@ -325,7 +325,7 @@ mod tests {
         packets.iter_mut().take(10).for_each(|packet| packet.is_key = false);
         packets.insert(11, Packet { pts: Some(390), dts: Some(400), ..Packet::default() });
 
-        let found = timing(packets, &stream((1, 1000))).unwrap();
+        let found = timing(packets.into_iter(), &stream((1, 1000))).unwrap();
 
         assert_eq!((found.headless, found.timing.first, found.timing.frames), (10, 400, 20));
     }
@@ -384,7 +384,7 @@ mod tests {
         packets.iter_mut().for_each(|packet| packet.duration = Some(3600));
 
         let joined = timed(packets.clone(), &Stream { may_jump: true, ..stream((1, 90_000)) });
-        let not_joined = timing(packets, &Stream { may_jump: false, ..stream((1, 90_000)) });
+        let not_joined = timing(packets.into_iter(), &Stream { may_jump: false, ..stream((1, 90_000)) });
 
         assert_eq!((joined.rate, joined.frames, joined.can_seek), (ratio(25, 1), 300, false));
         assert!(!not_joined.unwrap().timing.can_seek);
@@ -398,11 +398,11 @@ mod tests {
             let mut packets = at(times);
             packets.iter_mut().for_each(|packet| packet.duration = Some(i64::MAX));
             for may_jump in [false, true] {
-                let _ = timing(packets.clone(), &Stream { may_jump, ..stream((1, 1000)) });
-                let _ = timing(packets.clone(), &Stream { may_jump, ..stream((u32::MAX, 1)) });
+                let _ = timing(packets.iter().copied(), &Stream { may_jump, ..stream((1, 1000)) });
+                let _ = timing(packets.iter().copied(), &Stream { may_jump, ..stream((u32::MAX, 1)) });
             }
         }
-        assert_eq!(timing(Vec::new(), &stream((1, 1000))), Err(Nothing::NoFrames));
-        assert_eq!(timing(at([0, i64::MAX]), &stream((1, 1000))), Err(Nothing::TooLong));
+        assert_eq!(timing(std::iter::empty(), &stream((1, 1000))), Err(Nothing::NoFrames));
+        assert_eq!(timing(at([0, i64::MAX]).into_iter(), &stream((1, 1000))), Err(Nothing::TooLong));
     }
 }

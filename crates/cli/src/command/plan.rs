@@ -5,6 +5,7 @@ use media::command;
 use media::encoder::Family;
 use media::limits::encode_hours;
 use media::plan::{Plan, make};
+use media::probe::LONGEST_REPORT;
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -66,7 +67,7 @@ async fn run(argv: Vec<String>, sink: Option<Sink>, input: &str, guard: &Guard) 
     let mut command = process::Command::new(argv, ".");
     command.guard = guard.clone();
     command.reach = Some(Reach::reading(input));
-    (command.output_limit, command.sink) = (64 << 20, sink);
+    (command.output_limit, command.sink) = (LONGEST_REPORT, sink);
     command.stall = Some(PATIENCE);
     let ended = process::run(&command, &Progress::default(), CancellationToken::new()).await;
     ended.map_err(|error| Failed::transient(error.to_string()))

@@ -21,15 +21,16 @@ pub fn reader(looked: &Looked, most_frames: u64) -> Reader {
     Reader::new(video, &audio, looked.may_jump(), most_frames)
 }
 
-pub fn source(looked: Looked, mut packets: Packets, stderr: &str) -> Result<Source, Unusable> {
+pub fn source(looked: Looked, packets: Packets, stderr: &str) -> Result<Source, Unusable> {
     let mut notes = looked.chosen.notes.clone();
     let audio = audio(&looked, &packets, &mut notes);
-    let frames = std::mem::take(&mut packets.video).into_vec();
     let video = match looked.picture() {
-        Some(_) if frames.is_empty() && stderr.contains("external track") => return Err(Unusable::Elsewhere),
+        Some(_) if packets.video.len() == 0 && stderr.contains("external track") => {
+            return Err(Unusable::Elsewhere);
+        }
         Some(stream) => {
             let facts = facts(&looked, stream);
-            let found = timeline::timing(frames, &facts).map_err(no_time)?;
+            let found = timeline::timing(packets.video.iter(), &facts).map_err(no_time)?;
             notes.extend(remarks(&found));
             Some(video(stream, found.timing, &audio)?)
         }

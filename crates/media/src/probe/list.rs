@@ -11,7 +11,7 @@ pub struct List {
 }
 
 /// What the next packet is told by.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Last {
     pts: i64,
     dts: i64,
@@ -66,49 +66,55 @@ impl List {
         self.bytes.push(left as u8);
     }
 
-    pub fn into_vec(self) -> Vec<Packet> {
-        let mut bytes = self.bytes.iter();
-        let mut read = || {
-            let mut number = 0_u64;
-            for (shift, byte) in (0..).step_by(7).zip(bytes.by_ref()) {
-                number |= u64::from(byte & 0x7f) << shift;
-                if byte & 0x80 == 0 {
-                    break;
-                }
-            }
-            ((number >> 1) ^ (number & 1).wrapping_neg()).cast_signed()
-        };
-        let mut last = Last::default();
-        let mut packets = Vec::with_capacity(self.count);
-        for _ in 0..self.count {
-            // A byte on its own, in the same way as a number of one byte: all flags are below 64.
-            let flags = read_flags(&mut read);
-            let has = |flag| flags & flag != 0;
-            if has(HAS_DTS) {
-                last.dts = last.dts.wrapping_add(read());
-            }
-            if has(HAS_PTS) {
-                last.pts = last.pts.wrapping_add(read());
-            }
-            if has(HAS_DURATION) {
-                last.duration = read();
-            }
-            packets.push(Packet {
-                pts: has(HAS_PTS).then_some(last.pts),
-                dts: has(HAS_DTS).then_some(last.dts),
-                duration: (flags & (HAS_DURATION | SAME_DURATION) != 0).then_some(last.duration),
-                is_key: has(IS_KEY),
-                is_discarded: has(IS_DISCARDED),
-            });
-        }
-        packets
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { bytes: self.bytes.iter(), last: Last::default() }
     }
 }
 
-/// Undoes what [`List::write`] would have done to the byte.
-fn read_flags(read: &mut impl FnMut() -> i64) -> u8 {
-    let number = read();
-    ((number << 1) ^ (number >> 63)) as u8
+/// The packets of a list, one after the other.
+#[derive(Debug, Clone)]
+pub struct Iter<'a> {
+    bytes: std::slice::Iter<'a, u8>,
+    last: Last,
+}
+
+impl Iter<'_> {
+    /// Undoes [`List::write`].
+    fn read(&mut self) -> i64 {
+        let mut number = 0_u64;
+        for (shift, byte) in (0..).step_by(7).zip(self.bytes.by_ref()) {
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        ((number >> 1) ^ (number & 1).wrapping_neg()).cast_signed()
+    }
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        let flags = *self.bytes.next()?;
+        let has = |flag| flags & flag != 0;
+        if has(HAS_DTS) {
+            self.last.dts = self.last.dts.wrapping_add(self.read());
+        }
+        if has(HAS_PTS) {
+            self.last.pts = self.last.pts.wrapping_add(self.read());
+        }
+        if has(HAS_DURATION) {
+            self.last.duration = self.read();
+        }
+        Some(Packet {
+            pts: has(HAS_PTS).then_some(self.last.pts),
+            dts: has(HAS_DTS).then_some(self.last.dts),
+            duration: has(HAS_DURATION | SAME_DURATION).then_some(self.last.duration),
+            is_key: has(IS_KEY),
+            is_discarded: has(IS_DISCARDED),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +139,7 @@ mod tests {
         packets.iter().for_each(|packet| list.push(packet));
 
         assert_eq!(list.len(), 300);
-        assert_eq!(list.into_vec(), packets);
+        assert_eq!(list.iter().collect::<Vec<_>>(), packets);
     }
 
     #[test]

@@ -152,7 +152,7 @@ mod tests {
 
         let packets = read(csv, Some(0), &BTreeMap::from([(1, 44100.0)]));
 
-        let video = packets.video.into_vec();
+        let video = packets.video.iter().collect::<Vec<_>>();
         assert_eq!(video.len(), 3);
         assert_eq!((video[0].pts, video[0].dts), (Some(0), Some(-1024)));
         assert_eq!((video[2].pts, video[2].dts), (None, Some(1)));

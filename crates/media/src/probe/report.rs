@@ -1,15 +1,24 @@
 //! What ffprobe writes of streams, container and chapters, read with tolerance: a field of the wrong kind is a field that
 //! is not there.
 
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
+
+/// Of streams, of chapters, and of side data of a stream. ffmpeg finds no more than 1000 streams; what writes more is not
+/// ffprobe any more, and a stream takes far more memory than the `{}` that may stand for it.
+const MOST: usize = 4096;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Report {
+    #[serde(deserialize_with = "first_ones")]
     pub streams: Vec<Stream>,
     pub format: Format,
+    #[serde(deserialize_with = "first_ones")]
     pub chapters: Vec<Chapter>,
 }
 
@@ -71,6 +80,7 @@ pub struct Stream {
     pub sample_rate: Option<u32>,
     pub disposition: Map<String, Value>,
     pub tags: Map<String, Value>,
+    #[serde(deserialize_with = "first_ones")]
     pub side_data_list: Vec<Map<String, Value>>,
 }
 
@@ -133,6 +143,31 @@ fn number(value: &Value) -> Option<f64> {
     .filter(|number: &f64| number.is_finite())
 }
 
+/// Passes over what comes after the first [`MOST`] of a list.
+fn first_ones<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    struct List<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut first = Vec::new();
+            while first.len() < MOST {
+                let Some(one) = list.next_element()? else { return Ok(first) };
+                first.push(one);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(first)
+        }
+    }
+
+    deserializer.deserialize_seq(List(PhantomData))
+}
+
 /// Takes `"30"` for `30`, and `"N/A"`, an overflow or another kind of value for nothing.
 fn loose<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Option<T>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
@@ -145,6 +180,16 @@ fn loose<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_without_end_is_not_taken_in() {
+        let json = format!(r#"{{"chapters":[{{}}],"streams":[{{"index":7}}{}]}}"#, ",{}".repeat(100_000));
+
+        let report = Report::parse(json.as_bytes()).unwrap();
+
+        assert_eq!((report.streams.len(), report.chapters.len()), (MOST, 1));
+        assert_eq!(report.streams[0].index, Some(7));
+    }
 
     #[test]
     fn numbers_may_be_strings_and_nonsense_is_nothing() {

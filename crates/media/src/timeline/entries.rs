@@ -8,29 +8,56 @@ const LEAST_GROUP: f64 = 1.0;
 
 /// The entries of an indexed container, see [`Timing::entries`](crate::source::Timing::entries). A key frame whose group
 /// is open is one only `later` than it is shown, in seconds; so is any of an interlaced picture.
-pub(super) fn find(packets: &[Packet], stream: &Stream, later: f64) -> Vec<f64> {
+pub(super) fn find(packets: impl Iterator<Item = Packet>, stream: &Stream, later: f64) -> Vec<f64> {
     if !stream.is_indexed || later > LEAST_GROUP / 2.0 {
         return Vec::new();
     }
     let tick = stream.time_base.to_f64();
-    let groups: Vec<_> = packets.chunk_by(|_, next| !next.is_key).collect();
-    let entry = |at: usize| {
-        let key = groups[at].first().filter(|key| key.is_key && !key.is_discarded)?.pts?;
-        let next = groups.get(at + 1).map_or(Some(i64::MAX), |group| group[0].pts)?;
-        let before = at.checked_sub(1).map_or(&[][..], |before| groups[before]);
+    let entry = |before: Option<&Group>, group: &Group, next: Option<&Group>| {
+        let key = group.first.pts.filter(|_| group.first.is_key && !group.first.is_discarded)?;
+        let next = next.map_or(Some(i64::MAX), |next| next.first.pts)?;
         let is_long = (next as f64 - key as f64) * tick >= LEAST_GROUP;
-        let is_at_once = is_closed(before, key, groups[at]) && !stream.is_interlaced;
+        let is_at_once = group.is_closed(before, key) && !stream.is_interlaced;
         is_long.then_some(key as f64 * tick + if is_at_once { 0.0 } else { later })
     };
-    let mut entries: Vec<f64> = (0..groups.len()).filter_map(entry).collect();
+    let (mut entries, mut before) = (Vec::new(), None);
+    let mut groups = groups(packets).peekable();
+    while let Some(group) = groups.next() {
+        entries.extend(entry(before.as_ref(), &group, groups.peek()));
+        before = Some(group);
+    }
     entries.sort_by(f64::total_cmp);
     entries
 }
 
-/// Whether what is decoded before the key frame is shown before it, and what is decoded after it after.
-fn is_closed(before: &[Packet], key: i64, group: &[Packet]) -> bool {
-    let is_before = |packet: &Packet| packet.pts.is_some_and(|pts| pts < key);
-    before.iter().all(is_before) && !group.iter().any(is_before)
+/// A key frame and what is decoded after it, up to the next.
+struct Group {
+    first: Packet,
+    /// Of the times of showing that are known.
+    earliest: Option<i64>,
+    /// `None` where one is not known.
+    latest: Option<i64>,
+}
+
+impl Group {
+    /// Whether what is decoded before the key frame is shown before it, and what is decoded after it after.
+    fn is_closed(&self, before: Option<&Group>, key: i64) -> bool {
+        before.is_none_or(|before| before.latest.is_some_and(|latest| latest < key))
+            && self.earliest.is_none_or(|earliest| earliest >= key)
+    }
+}
+
+fn groups(packets: impl Iterator<Item = Packet>) -> impl Iterator<Item = Group> {
+    let mut packets = packets.peekable();
+    std::iter::from_fn(move || {
+        let first = packets.next()?;
+        let mut group = Group { first, earliest: first.pts, latest: first.pts };
+        while let Some(packet) = packets.next_if(|packet| !packet.is_key) {
+            group.earliest = group.earliest.into_iter().chain(packet.pts).min();
+            group.latest = group.latest.zip(packet.pts).map(|(latest, pts)| latest.max(pts));
+        }
+        Some(group)
+    })
 }
 
 #[cfg(test)]
@@ -63,10 +90,10 @@ mod tests {
     fn an_indexed_container_is_entered_at_key_frames_that_have_a_second_to_themselves() {
         let packets = packets(&[0, 50, 60, 100, 124, 150], 200);
 
-        let entries = find(&packets, &STREAM, LATER);
+        let entries = find(packets.iter().copied(), &STREAM, LATER);
 
         assert_eq!(entries, [0.0, 2.4, 4.96, 6.0], "not 2 and 4, which others follow at once");
-        assert!(find(&packets, &Stream { is_indexed: false, ..STREAM }, LATER).is_empty());
+        assert!(find(packets.iter().copied(), &Stream { is_indexed: false, ..STREAM }, LATER).is_empty());
     }
 
     #[test]
@@ -76,9 +103,9 @@ mod tests {
         // Decoded first, shown second.
         (open[50].pts, open[51].pts) = (closed[51].pts, closed[50].pts);
 
-        assert_eq!(find(&open, &STREAM, LATER), [0.0, 2.04 + LATER, 4.0]);
+        assert_eq!(find(open.iter().copied(), &STREAM, LATER), [0.0, 2.04 + LATER, 4.0]);
         let interlaced = Stream { is_interlaced: true, ..STREAM };
-        assert_eq!(find(&closed, &interlaced, LATER), [LATER, 2.0 + LATER, 4.0 + LATER]);
+        assert_eq!(find(closed.iter().copied(), &interlaced, LATER), [LATER, 2.0 + LATER, 4.0 + LATER]);
     }
 
     #[test]
@@ -86,6 +113,6 @@ mod tests {
         let mut packets = packets(&[0, 50, 100], 150);
         packets[49].pts = packets[50].pts.map(|pts| pts + 20);
 
-        assert_eq!(find(&packets, &STREAM, LATER), [0.0, 2.0 + LATER, 4.0]);
+        assert_eq!(find(packets.iter().copied(), &STREAM, LATER), [0.0, 2.0 + LATER, 4.0]);
     }
 }

@@ -9,7 +9,7 @@ const LEAP: f64 = 10.0;
 const BACK: f64 = 0.1;
 
 /// Follows the clock of one stream and takes its leaps out, as ffmpeg does where timestamps are not copied.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Joints {
     leap: i128,
     back: i128,
@@ -42,15 +42,26 @@ impl Joints {
     }
 }
 
-/// The packets on one clock, where the container is of the kind whose clocks leap, and whether there was more than one.
-pub(super) fn join(packets: Vec<Packet>, stream: &Stream) -> (Vec<Packet>, bool) {
+/// The packets on one clock, where the container is of the kind whose clocks leap.
+pub(super) fn join(
+    packets: impl Iterator<Item = Packet> + Clone,
+    stream: &Stream,
+) -> impl Iterator<Item = Packet> + Clone {
+    let mut joints = stream.may_jump.then(|| Joints::new(stream.time_base.to_f64()));
+    packets.map(move |packet| joints.as_mut().map_or(packet, |joints| joints.join(packet)))
+}
+
+/// Whether the packets have more than one clock.
+pub(super) fn is_torn(mut packets: impl Iterator<Item = Packet>, stream: &Stream) -> bool {
     let mut joints = Joints::new(stream.time_base.to_f64());
-    if !stream.may_jump {
-        let is_torn = packets.windows(2).any(|pair| is_back(&pair[0], &pair[1], joints.back));
-        return (packets, is_torn);
+    if stream.may_jump {
+        return packets.any(|packet| {
+            joints.join(packet);
+            joints.leaps > 0
+        });
     }
-    let joined = packets.into_iter().map(|packet| joints.join(packet)).collect();
-    (joined, joints.leaps > 0)
+    let mut last: Option<Packet> = None;
+    packets.any(|packet| last.replace(packet).is_some_and(|last| is_back(&last, &packet, joints.back)))
 }
 
 fn is_back(before: &Packet, after: &Packet, by: i128) -> bool {

@@ -5,7 +5,7 @@ use super::{Work, outcome};
 use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::{Exit, Sink};
 use media::limits::FileLimits;
-use media::probe::{self, Answer, File, Looked};
+use media::probe::{self, Answer, File, LONGEST_REPORT, Looked};
 use media::source::Source;
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -17,7 +17,9 @@ const HEAD: u64 = 512;
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
         let input = work.open().await?;
-        let run = |step, argv, sink| work.run(Run::new(step, argv, input.reach()).told_to(sink));
+        let run = |step, argv, sink| {
+            work.run(Run::new(step, argv, input.reach()).saying(LONGEST_REPORT).told_to(sink))
+        };
         let limits = &work.tools.file_limits;
         let found = match input.at_server() {
             None => look(input.argument(), limits, run).await,

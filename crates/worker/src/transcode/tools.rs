@@ -50,7 +50,7 @@ impl Tools {
     }
 }
 
-/// What is kept of the output: of ffprobe, what it says of streams.
+/// What a run may write to its standard output: of ffmpeg, how far it is, once a second.
 const OUTPUT_LIMIT: usize = 64 << 20;
 
 const BEAT: Duration = Duration::from_secs(1);
@@ -100,6 +100,8 @@ pub struct Run {
     writes: u64,
     /// An estimate, in bytes. Default: not much.
     memory: u64,
+    /// In bytes, all of which are kept.
+    output: usize,
     sink: Option<Sink>,
 }
 
@@ -115,6 +117,7 @@ impl Run {
             timeout: LONGEST,
             writes: 0,
             memory: 0,
+            output: OUTPUT_LIMIT,
             sink: None,
         }
     }
@@ -132,6 +135,12 @@ impl Run {
 
     pub fn told_to(mut self, sink: Option<Sink>) -> Self {
         self.sink = sink;
+        self
+    }
+
+    /// Says no more than so many bytes.
+    pub fn saying(mut self, most: usize) -> Self {
+        self.output = most;
         self
     }
 
@@ -198,7 +207,7 @@ impl Work<'_> {
             threads: self.tools.limits.threads.or(Some(threads())),
         };
         command.guard = self.tools.guard.clone();
-        command.output_limit = OUTPUT_LIMIT;
+        command.output_limit = run.output;
         command.measure = run.measure;
         command.sink = run.sink;
         command.timeout = Some(run.timeout);

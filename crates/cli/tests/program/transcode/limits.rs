@@ -128,6 +128,22 @@ fn ladder(rungs: u32) -> Value {
     json!({ "rung": (0..rungs).map(rung).collect::<Vec<_>>() })
 }
 
+/// Said by ffprobe, and kept no further than it would be read.
+#[test]
+fn a_description_that_is_too_long_is_not_taken_in() {
+    let studio = Studio::new();
+    studio.write("title.txt", format!(";FFMETADATA1\ntitle={}\n", "x".repeat(5 << 20)).as_bytes());
+    let picture = numbers("25", 1.0);
+    let inputs = ["-f", "lavfi", "-i", &picture, "-f", "ffmetadata", "-i", "title.txt"];
+    studio.make("novel.mkv", &[&inputs[..], &["-map_metadata", "1"]].concat());
+
+    for command in [&["transcode", "novel.mkv", "-o", "out"][..], &["plan", "novel.mkv"]] {
+        let said = studio.vodmill(command).ends_with(1);
+
+        assert!(said.contains("more than 4194304 bytes"), "{said}");
+    }
+}
+
 #[test]
 fn a_ladder_has_no_more_rungs_than_it_may() {
     let studio = Studio::new();
