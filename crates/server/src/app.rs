@@ -10,6 +10,7 @@ use crate::guesses::Guesses;
 use crate::ingest::Ingest;
 use crate::listen::Door;
 use crate::metrics::{self, Metrics};
+use crate::pace::Rate;
 use crate::secret::AdminSecret;
 use crate::submission::Limits;
 use crate::turns::{self, Turns};
@@ -141,7 +142,7 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(crate) fn door(&self, addresses: ClientAddresses) -> Door {
+    pub(crate) fn door(&self, addresses: ClientAddresses, guesses: Arc<Guesses>) -> Door {
         let caps = Caps {
             total: self.max_connections,
             // Workers and admins that are connected stay, however many others come.
@@ -150,7 +151,7 @@ impl Options {
         };
         let deadlines =
             Deadlines { head: self.head_timeout, idle: self.idle_timeout, write: self.write_timeout };
-        Door { caps, deadlines, addresses }
+        Door { caps, rate: Rate::default(), deadlines, addresses, guesses }
     }
 }
 
@@ -248,7 +249,7 @@ pub async fn run(app: App, listener: TcpListener, shutdown: CancellationToken) {
         shutdown.cancelled().await;
         ending.cancel();
     };
-    let door = app.options.door(app.addresses.clone());
+    let door = app.options.door(app.addresses.clone(), app.guesses.clone());
     listen::serve(listener, router(app), door, shutdown).await;
     beside.shutdown().await;
 }

@@ -211,6 +211,14 @@ impl<'a> Attempt<'a> {
     }
 }
 
+/// Whether a request offers a secret, key or token that was right before. Nothing is looked up.
+pub fn is_known(headers: &HeaderMap, guesses: &Guesses) -> bool {
+    let of = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let key = of(axum::http::header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
+    let offered = [of(header::ADMIN_SECRET), key.map(str::trim), session(headers)];
+    offered.into_iter().flatten().any(|offered| guesses.is_known(offered))
+}
+
 /// The token of somebody who signed in.
 pub fn session(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(axum::http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct Peer(pub IpAddr);
 
 /// An address, or all addresses that begin with the same bits: `192.0.2.7`, `10.0.0.0/8`, `fd00::/8`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
     bits: u8,
@@ -83,6 +83,22 @@ pub fn client_of(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),
         address => address,
     }
+}
+
+/// The networks that a client counts for, its own first, and how many times as much as one client each may have: whoever has
+/// one network of IPv6 has many.
+pub fn networks_of(client: IpAddr) -> impl Iterator<Item = (Network, usize)> {
+    const WIDTHS: [(u8, usize); 3] = [(64, 1), (56, 2), (48, 4)];
+    let of = move |(bits, times): (u8, usize)| match client {
+        IpAddr::V4(_) => (Network { address: client, bits: 32 }, times),
+        IpAddr::V6(address) => {
+            let beside = 128 - u32::from(bits);
+            let address = Ipv6Addr::from(u128::from(address) >> beside << beside);
+            (Network { address: address.into(), bits }, times)
+        }
+    };
+    let count = if client.is_ipv4() { 1 } else { WIDTHS.len() };
+    WIDTHS.into_iter().take(count).map(of)
 }
 
 fn is_private(address: IpAddr) -> bool {

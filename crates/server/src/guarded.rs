@@ -1,7 +1,8 @@
-//! A connection's bytes, with deadlines: for the head of a request, for idling, and for a client that reads nothing.
+//! A connection's bytes, with deadlines: for the head of a request, for idling, and for a client that reads too slowly.
 //!
 //! The deadline for a head is fixed when its first byte arrives, so a client that sends one byte now and then gains nothing.
-//! While a request is answered there is no deadline for reading here: its body has one of its own.
+//! While a request is answered there is no deadline for reading here: its body has one of its own. One that reads one byte
+//! now and then gains nothing, either: within its deadline it takes all there is to send, or as much as [`LEAST_RATE`] is.
 
 use crate::connections::Visitor;
 use bytes::Bytes;
@@ -14,14 +15,23 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+/// What a client takes of an answer on average while there is something to send, in bytes a second.
+pub const LEAST_RATE: u64 = 1024;
+
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
     /// For a whole head, and for idling before it.
     pub head: Duration,
     /// For idling, of a client that has authenticated, or a proxy.
     pub idle: Duration,
-    /// For a client to take something of what it is sent.
+    /// For a client to take what it is sent, or so much of it that it keeps [`LEAST_RATE`].
     pub write: Duration,
+}
+
+impl Deadlines {
+    fn least_bytes(&self) -> u64 {
+        (LEAST_RATE as f64 * self.write.as_secs_f64()).ceil() as u64
+    }
 }
 
 /// What a connection is at. Shared by its bytes and its requests.
@@ -45,10 +55,9 @@ impl Progress {
         Arc::new(Progress { deadlines, phase: Mutex::new(phase), visitor })
     }
 
-    /// The head of a request has come; false if the connection was closed to make room just before.
-    pub fn answer(&self) -> bool {
+    /// The head of a request has come.
+    pub fn answer(&self) {
         *self.phase() = Phase::Answering;
-        self.visitor.as_ref().is_none_or(|visitor| visitor.take_up())
     }
 
     fn wait(&self, may_idle: bool) {
@@ -97,7 +106,14 @@ pub struct Guarded<S> {
     stream: S,
     progress: Arc<Progress>,
     reading: Option<Pin<Box<Sleep>>>,
-    writing: Option<Pin<Box<Sleep>>>,
+    writing: Option<Blocked>,
+}
+
+/// The client has not taken all that there is to send.
+struct Blocked {
+    until: Pin<Box<Sleep>>,
+    /// Since then.
+    taken: u64,
 }
 
 impl<S> Guarded<S> {
@@ -117,24 +133,34 @@ impl<S> Guarded<S> {
         sleep.as_mut().poll(cx).map(|()| io::Error::new(io::ErrorKind::TimedOut, "no request came in time"))
     }
 
-    /// What writing came to; fails when it has waited for too long.
+    /// What writing came to; fails when the client has taken too little for too long.
     fn guard_write(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.writing = None;
+        let deadlines = self.progress.deadlines;
+        if let Poll::Ready(result) = &written {
+            let bytes = result.as_ref().map_or(0, |bytes| *bytes as u64);
+            self.writing = self.writing.take().and_then(|blocked| blocked.after(bytes, &deadlines));
             self.progress.written();
             return written;
         }
-        let patience = self.progress.deadlines.write;
-        let sleep = self.writing.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(sleep.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the client takes nothing of what it is sent",
-        )))
+        let blocked = self.writing.get_or_insert_with(|| Blocked {
+            until: Box::pin(tokio::time::sleep(deadlines.write)),
+            taken: 0,
+        });
+        ready!(blocked.until.as_mut().poll(cx));
+        let what = "the client takes too little of what it is sent";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, what)))
+    }
+}
+
+impl Blocked {
+    /// None if the client has kept up so far.
+    fn after(mut self, bytes: u64, deadlines: &Deadlines) -> Option<Self> {
+        self.taken += bytes;
+        (self.taken < deadlines.least_bytes()).then_some(self)
     }
 }
 
@@ -179,6 +205,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = flushed {
+            self.writing = None;
             self.progress.flushed();
         }
         flushed
@@ -230,5 +257,54 @@ pub struct Answered {
 impl Drop for Answered {
     fn drop(&mut self) {
         self.progress.wait((self.may_idle)());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    /// What comes of an answer of a megabyte to a client that takes so much of it every ten seconds.
+    async fn answer_to(bytes: usize) -> io::Result<()> {
+        const SECONDS: fn(u64) -> Duration = Duration::from_secs;
+        let deadlines = Deadlines { head: SECONDS(15), idle: SECONDS(120), write: SECONDS(60) };
+        let (near, mut far) = duplex(4096);
+        let mut stream = Guarded::new(near, Progress::new(deadlines, None));
+        let reading = async {
+            let mut block = vec![0; bytes];
+            loop {
+                tokio::time::sleep(SECONDS(10)).await;
+                far.read_exact(&mut block).await.unwrap();
+            }
+        };
+        let writing = async {
+            stream.write_all(&[0; 1 << 20]).await?;
+            stream.flush().await
+        };
+        tokio::select! {
+            () = reading => Ok(()),
+            written = writing => written,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_a_byte_now_and_then_is_given_up() {
+        let begun = Instant::now();
+
+        assert_eq!(answer_to(1).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+
+        assert!(begun.elapsed() <= Duration::from_secs(61), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_little_but_steadily_gets_everything() {
+        let begun = Instant::now();
+
+        // Twice the least rate.
+        answer_to(20 << 10).await.unwrap();
+
+        assert!(begun.elapsed() > Duration::from_secs(400), "{:?}", begun.elapsed());
     }
 }

@@ -46,10 +46,10 @@ mod ranged;
 mod request_id;
 pub mod rewind;
 mod secret;
+mod strangers;
 pub mod submission;
 mod trace;
 mod turns;
-mod waiting;
 mod watch;
 mod worker;
 

@@ -1,14 +1,17 @@
 //! Connections: accepted up to their caps, given a while to say what they want, and let finish at the end.
 
+use crate::auth;
 use crate::client_address::{ClientAddresses, Peer, client_of};
 use crate::connections::{Caps, Connections, Reached, Seat, Visitor};
 use crate::guarded::{Answered, Deadlines, Guarded, Kept, Progress};
+use crate::guesses::Guesses;
+use crate::pace::Rate;
 use crate::problem::Error;
 use crate::request_id;
 use axum::Router;
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Version, header};
+use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -67,8 +70,11 @@ fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Clone)]
 pub struct Door {
     pub caps: Caps,
+    pub rate: Rate,
     pub deadlines: Deadlines,
     pub addresses: ClientAddresses,
+    /// Requests with credentials that were right before need not keep the pace of their address.
+    pub guesses: Arc<Guesses>,
 }
 
 /// Serves until `ending`, and then for a while until everything asked before is answered.
@@ -78,7 +84,7 @@ pub async fn serve(listener: TcpListener, router: Router, door: Door, ending: im
     let last_resort = door.deadlines.idle.max(door.deadlines.head) * 2;
     http.timer(TokioTimer::new()).header_read_timeout(last_resort);
     http.max_buf_size(LARGEST_HEAD).max_headers(MOST_HEADERS);
-    let connections = Connections::new(door.caps);
+    let connections = Connections::new(door.caps, door.rate);
     let mut refusals = Refusals::default();
     let (open, cut) = (GracefulShutdown::new(), CancellationToken::new());
     let mut ending = std::pin::pin!(ending);
@@ -127,7 +133,7 @@ pub async fn serve(listener: TcpListener, router: Router, door: Door, ending: im
 struct Client {
     peer: IpAddr,
     addresses: ClientAddresses,
-    connections: Arc<Connections>,
+    guesses: Arc<Guesses>,
     /// None of a proxy: its clients are counted by request.
     visitor: Option<Arc<Visitor>>,
     progress: Arc<Progress>,
@@ -145,7 +151,7 @@ impl Client {
         Ok(Client {
             peer,
             addresses: door.addresses.clone(),
-            connections: connections.clone(),
+            guesses: door.guesses.clone(),
             progress: Progress::new(door.deadlines, visitor.clone()),
             visitor,
             seat,
@@ -153,12 +159,12 @@ impl Client {
     }
 
     async fn answer(&self, request: Request<Incoming>, router: &TowerToHyperService<Router>) -> Response {
-        let is_open = self.progress.answer();
+        self.progress.answer();
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(Peer(self.peer));
         let visitor = match &self.visitor {
             Some(visitor) => Ok(visitor.clone()),
-            None => self.connections.request(self.addresses.of(&parts)).map(Arc::new),
+            None => self.seat.request(self.addresses.of(&parts)).map(Arc::new),
         };
         let own = self.visitor.clone();
         let may_idle = move || own.as_ref().is_none_or(|visitor| visitor.has_authenticated());
@@ -167,10 +173,15 @@ impl Client {
             Ok(visitor) => visitor,
             Err(reached) => return with(request_id::refusal(Error::TooManyConnections(reached)), answered),
         };
-        if !is_open {
-            return with(request_id::refusal(Error::TooManyConnections(Reached::Total)), answered);
+        // Strangers at the same address cannot make it wait.
+        let is_known = auth::is_known(&parts.headers, &self.guesses);
+        // While it waits it may be closed to make room: nobody may be there any more.
+        if !is_known && visitor.keep_pace().await.is_err() {
+            return with(closing(request_id::refusal(Error::TooManyRequests)), (answered, visitor));
         }
-        visitor.keep_pace().await;
+        if !visitor.take_up() {
+            return with(request_id::refusal(Error::TooManyConnections(Reached::Total)), (answered, visitor));
+        }
         if !names_one_host(&parts) {
             return with(request_id::refusal(bad_host()), (answered, visitor));
         }
@@ -179,6 +190,12 @@ impl Client {
         // A client counts until it has its answer: a slow reader is at it for long.
         with(response, (answered, visitor))
     }
+}
+
+/// Nothing more is read of this connection, so that refusals have a bounded rate, too.
+fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// What stands in front of the server may take another of two hosts for the one that is meant.
@@ -266,6 +283,9 @@ mod tests {
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    /// A worker's key that was right before.
+    const KNOWN: &str = "a worker's key";
+
     const DOOR: Caps = Caps { total: 3, unauthenticated: 3, per_address: 2 };
 
     async fn start() -> SocketAddr {
@@ -273,10 +293,21 @@ mod tests {
     }
 
     async fn start_with(caps: Caps, head: Duration) -> SocketAddr {
+        start_at(caps, head, Rate::default()).await
+    }
+
+    async fn start_at(caps: Caps, head: Duration, rate: Rate) -> SocketAddr {
         let listener = bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let deadlines = Deadlines { head, idle: Duration::from_secs(120), write: Duration::from_secs(60) };
-        let door = Door { caps, deadlines, addresses: ClientAddresses::default() };
+        let door = Door {
+            caps,
+            rate,
+            deadlines,
+            addresses: ClientAddresses::default(),
+            guesses: Arc::new(Guesses::new(10)),
+        };
+        door.guesses.was_right(KNOWN);
         let endless = || async {
             Body::from_stream(futures_util::stream::repeat_with(|| {
                 Ok::<_, Infallible>(bytes::Bytes::from_static(&[0; 1 << 16]))
@@ -414,5 +445,63 @@ mod tests {
         })
         .await
         .unwrap();
+    }
+
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    /// All but the first request of an address wait, for as long as a test takes.
+    const STANDSTILL: Rate = Rate {
+        interval: Duration::from_secs(600),
+        ahead: Duration::from_secs(600),
+        patience: Duration::from_secs(600 * 4),
+    };
+
+    #[tokio::test]
+    async fn what_closed_connections_asked_makes_others_wait_for_a_bounded_time_and_a_known_client_not_at_all()
+     {
+        let caps = Caps { total: 9, unauthenticated: 9, per_address: 9 };
+        let address = start_at(caps, Duration::from_secs(15), STANDSTILL).await;
+        // The first is answered, four wait, and then it is too much. Each closes before it has an answer.
+        let mut refused = None;
+        for _ in 0..50 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(GET).await.unwrap();
+            let answer = tokio::time::timeout(Duration::from_millis(50), rest(&mut stream)).await;
+            refused = answer.ok().filter(|answer| !answer.is_empty());
+            if refused.is_some() {
+                break;
+            }
+        }
+
+        let refused = String::from_utf8(refused.unwrap()).unwrap();
+        assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("too_many_requests"), "{refused}");
+        let mut known = TcpStream::connect(address).await.unwrap();
+        let ask = format!(
+            "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KNOWN}\r\nConnection: close\r\n\r\n"
+        );
+        known.write_all(ask.as_bytes()).await.unwrap();
+        assert!(rest(&mut known).await.ends_with(b"hello"));
+    }
+
+    #[tokio::test]
+    async fn connections_whose_requests_wait_for_their_pace_make_room() {
+        let caps = Caps { total: 2, unauthenticated: 2, per_address: 9 };
+        let address = start_at(caps, Duration::from_secs(3600), STANDSTILL).await;
+        let mut first = TcpStream::connect(address).await.unwrap();
+        first.write_all(GET).await.unwrap();
+        first.read_exact(&mut [0; 12]).await.unwrap();
+
+        // The byte after the head hides from the server that they close.
+        for _ in 0..2 {
+            let mut gone = TcpStream::connect(address).await.unwrap();
+            gone.write_all(&[GET, b"G"].concat()).await.unwrap();
+        }
+
+        let ask = format!(
+            "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KNOWN}\r\nConnection: close\r\n\r\n"
+        );
+        let mut known = TcpStream::connect(address).await.unwrap();
+        known.write_all(ask.as_bytes()).await.unwrap();
+        assert!(rest(&mut known).await.ends_with(b"hello"));
     }
 }

@@ -130,11 +130,12 @@ async fn metrics(_: Reader, State(app): State<App>) -> Response {
 /// Serves the metrics, and nothing else, on an address of their own.
 pub async fn serve(metrics: Metrics, listener: TcpListener) {
     let options = crate::Options::default();
+    let guesses = Arc::new(Guesses::new(options.guesses_per_minute));
     let door = Door {
         caps: Caps { total: CONNECTIONS, unauthenticated: CONNECTIONS, per_address: CONNECTIONS / 2 },
-        ..options.door(ClientAddresses::default())
+        ..options.door(ClientAddresses::default(), guesses.clone())
     };
-    let alone = Alone { metrics, guesses: Arc::new(Guesses::new(options.guesses_per_minute)) };
+    let alone = Alone { metrics, guesses };
     let router = Router::new().route("/metrics", get(shown)).with_state(alone);
     listen::serve(listener, router, door, std::future::pending()).await;
 }

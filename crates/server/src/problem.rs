@@ -25,6 +25,11 @@ pub enum Error {
     /// The client has as many connections or requests as it may have before it authenticates.
     #[error("{}", .0.detail())]
     TooManyConnections(Reached),
+    /// Also of connections that are closed by now.
+    #[error(
+        "too many requests came from this address within the last seconds; try again in some seconds, or authenticate"
+    )]
+    TooManyRequests,
     #[error("{detail}")]
     Conflict { code: &'static str, detail: String },
     /// A word about an execution that is not the speaker's any more.
@@ -77,6 +82,7 @@ impl Error {
             | Error::Unauthorized(_)
             | Error::TooManyGuesses(_)
             | Error::TooManyConnections(_)
+            | Error::TooManyRequests
             | Error::Refused(_)
             | Error::WorkerTooOld(_)
             | Error::Protocol { .. }
@@ -98,6 +104,7 @@ impl Error {
             Error::Unauthorized(_) => (S::UNAUTHORIZED, "unauthorized"),
             Error::TooManyGuesses(_) => (S::TOO_MANY_REQUESTS, "too_many_guesses"),
             Error::TooManyConnections(_) => (S::TOO_MANY_REQUESTS, "too_many_connections"),
+            Error::TooManyRequests => (S::TOO_MANY_REQUESTS, "too_many_requests"),
             Error::Conflict { code, .. } => (S::CONFLICT, code),
             Error::Refused(_) => (S::CONFLICT, "refused"),
             Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "too_large"),

@@ -1,4 +1,4 @@
-//! Connections that wait for a request of a client that has not authenticated, and which of them makes room first.
+//! Connections of clients that have not authenticated, and which of them makes room first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -6,30 +6,33 @@ use std::net::IpAddr;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Default)]
-pub struct Waiting {
-    /// Those that began to wait so far.
-    begun: u64,
+pub struct Strangers {
+    /// Those that were added so far.
+    added: u64,
     by_address: HashMap<IpAddr, BTreeMap<u64, CancellationToken>>,
-    /// The address with the most last; of those with as many, the one with the longest wait.
+    /// The address with the most last; of those with as many, the one with the oldest.
     order: BTreeSet<(usize, Reverse<u64>, IpAddr)>,
 }
 
-impl Waiting {
+impl Strangers {
     /// The number by which it can be removed.
     pub fn add(&mut self, client: IpAddr, closing: CancellationToken) -> u64 {
-        self.begun += 1;
-        let number = self.begun;
-        self.change(client, |waiting| waiting.insert(number, closing));
+        self.added += 1;
+        let number = self.added;
+        self.change(client, |own| own.insert(number, closing));
         number
     }
 
     pub fn remove(&mut self, client: IpAddr, number: u64) {
-        self.change(client, |waiting| waiting.remove(&number));
+        self.change(client, |own| own.remove(&number));
     }
 
-    /// Of the address with the most, the one that has waited longest.
-    pub fn take(&mut self) -> Option<(IpAddr, CancellationToken)> {
-        let (_, _, client) = *self.order.last()?;
+    /// Of the address with the most, the oldest; none if no address has more than `share`.
+    pub fn take_beyond(&mut self, share: usize) -> Option<(IpAddr, CancellationToken)> {
+        let (count, _, client) = *self.order.last()?;
+        if count <= share {
+            return None;
+        }
         let (_, closing) = self.change(client, BTreeMap::pop_first)?;
         Some((client, closing))
     }
@@ -39,15 +42,15 @@ impl Waiting {
         client: IpAddr,
         change: impl FnOnce(&mut BTreeMap<u64, CancellationToken>) -> T,
     ) -> T {
-        let waiting = self.by_address.entry(client).or_default();
-        let rank = |waiting: &BTreeMap<u64, CancellationToken>| {
-            waiting.first_key_value().map(|(oldest, _)| (waiting.len(), Reverse(*oldest), client))
+        let own = self.by_address.entry(client).or_default();
+        let rank = |own: &BTreeMap<u64, CancellationToken>| {
+            own.first_key_value().map(|(oldest, _)| (own.len(), Reverse(*oldest), client))
         };
-        if let Some(rank) = rank(waiting) {
+        if let Some(rank) = rank(own) {
             self.order.remove(&rank);
         }
-        let changed = change(waiting);
-        match rank(waiting) {
+        let changed = change(own);
+        match rank(own) {
             Some(rank) => drop(self.order.insert(rank)),
             None => drop(self.by_address.remove(&client)),
         }
