@@ -1,6 +1,7 @@
 //! The whole server put together.
 
 use crate::body;
+use crate::cache::Cache;
 use crate::client_address::{ClientAddresses, Network};
 use crate::connections::Caps;
 use crate::data::Data;
@@ -27,9 +28,11 @@ use axum::response::{IntoResponse, Response};
 use dispatch::Redis;
 use files::Reserve;
 use media::limits::FileLimits;
+use rules::JobId;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::catalogue::GenerationKey;
 use store::{Store, StoreDesk};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -86,7 +89,7 @@ pub struct Options {
     /// says so.
     pub client_address_header: Option<String>,
     /// The proxies in front. Their connections do not count against an address, and only they are believed what
-    /// `client_address_header` says. Default: with that header, this machine and private networks; without it, none.
+    /// `client_address_header` says. Default: with that header, this machine; without it, none.
     pub proxies: Vec<Network>,
     /// Connections in all. Half of them are for clients that have authenticated. Default 4096.
     pub max_connections: usize,
@@ -96,7 +99,7 @@ pub struct Options {
     pub head_timeout: Duration,
     /// How long an authenticated client or a proxy may idle between two requests. Default 120 s.
     pub idle_timeout: Duration,
-    /// How long a client may take nothing of an answer. Default 60 s.
+    /// Within this a client takes what it is sent, or so much of it that it keeps a least rate. Default 60 s.
     pub write_timeout: Duration,
     /// What jobs that are submitted over HTTP may ask for.
     pub jobs: Limits,
@@ -186,6 +189,8 @@ pub struct App {
     /// Words of remote workers are gathered into few transactions.
     pub(crate) desk: Arc<StoreDesk>,
     pub(crate) events: Hub,
+    pub(crate) streams: Arc<Cache<GenerationKey, playback::Stream>>,
+    pub(crate) early: Arc<Cache<JobId, playback::early::Known>>,
     pub metrics: Metrics,
     /// When this process began to serve.
     pub(crate) started: Instant,
@@ -202,6 +207,8 @@ impl App {
             comparisons: worker::content::Comparisons::default(),
             desk: Arc::new(store.desk()),
             events: Hub::new(options.sse_listeners),
+            streams: Arc::new(Cache::new(playback::STREAMS_BYTES)),
+            early: Arc::new(Cache::new(playback::early::BYTES)),
             guesses: Arc::new(Guesses::new(options.guesses_per_minute)),
             addresses: ClientAddresses::new(options.client_address_header.clone(), options.proxies.clone()),
             turns: Arc::default(),

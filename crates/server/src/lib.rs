@@ -17,6 +17,7 @@ pub mod api;
 mod app;
 mod auth;
 mod body;
+mod cache;
 mod client_address;
 mod connections;
 mod cors;

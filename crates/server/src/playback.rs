@@ -13,13 +13,13 @@ use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use media::kind;
-use rules::GenerationId;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use std::sync::LazyLock;
-use store::catalogue::Entry;
+use std::sync::{Arc, LazyLock};
+use store::catalogue::{Entry, GenerationKey};
 
 mod captions;
-mod early;
+pub mod early;
 
 /// Generations are never written twice under one name.
 const FOREVER: &str = "public, max-age=31536000, immutable";
@@ -27,6 +27,53 @@ const FOREVER: &str = "public, max-age=31536000, immutable";
 const BRIEFLY: &str = "public, max-age=2, must-revalidate";
 
 const PAGE: &str = include_str!("playback/watch.html");
+
+/// What is kept of generations that were asked for: a few kilobytes of each.
+pub const STREAMS_BYTES: usize = 16 << 20;
+
+/// What is needed to play a generation; a small part of its manifest.
+#[derive(Deserialize)]
+pub struct Stream {
+    /// The name of its folder.
+    #[serde(default)]
+    generation: String,
+    #[serde(default)]
+    duration: Option<f64>,
+    #[serde(default)]
+    indexes: Vec<Index>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    name: String,
+    text: String,
+}
+
+impl Stream {
+    async fn of(app: &App, generation: GenerationKey) -> Result<Arc<Self>> {
+        if let Some(known) = app.streams.find(&generation) {
+            return Ok(known);
+        }
+        let _turn = app.streams.turn().await;
+        if let Some(known) = app.streams.find(&generation) {
+            return Ok(known);
+        }
+        let stream: Stream = app.store.manifest(generation.id).await?;
+        let bytes = stream.indexes.iter().map(|index| index.name.len() + index.text.len()).sum();
+        Ok(app.streams.keep(generation, stream, bytes))
+    }
+
+    /// What is shown of a video now, if anything.
+    async fn shown(app: &App, video: &Entry) -> Result<Option<Arc<Self>>> {
+        let Some(id) = video.generation else { return Ok(None) };
+        Stream::of(app, app.store.generation_key(id).await?).await.map(Some)
+    }
+
+    fn index(&self, name: &str) -> Result<&str> {
+        let mut named = self.indexes.iter().filter(|index| index.name == name);
+        named.next().map(|index| index.text.as_str()).ok_or(Error::NotFound("file of this video"))
+    }
+}
 
 pub fn routes() -> Router<App> {
     Router::new()
@@ -61,8 +108,8 @@ pub(crate) async fn index(
     headers: HeaderMap,
 ) -> Result<Response<Body>> {
     let video = shown(&app, &slug).await?;
-    let mut text = match video.generation {
-        Some(generation) => published(&app, generation, &file).await?,
+    let mut text = match Stream::shown(&app, &video).await? {
+        Some(stream) => stream.index(&file)?.to_owned(),
         None if file == "master.m3u8" => early::playlist_of(&app, &video).await?,
         None => return Err(Error::NotFound("stream: the video is not ready yet")),
     };
@@ -80,14 +127,6 @@ pub(crate) async fn index(
         _ => (StatusCode::OK, Body::from(text)),
     };
     response.status(status).body(body).map_err(|error| Error::Internal(error.to_string()))
-}
-
-async fn published(app: &App, generation: GenerationId, file: &str) -> Result<String> {
-    let manifest = app.store.generation(generation).await?.manifest;
-    let mut indexes =
-        manifest["indexes"].as_array().into_iter().flatten().filter(|index| index["name"] == file);
-    let text = indexes.find_map(|index| index["text"].as_str());
-    text.map(str::to_owned).ok_or(Error::NotFound("file of this video"))
 }
 
 /// A file of a generation, or a range of it; it never changes

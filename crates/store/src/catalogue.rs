@@ -8,6 +8,7 @@ use crate::job;
 use rules::job::Outcome;
 use rules::video::{State, Video};
 use rules::{GenerationId, JobId, VideoId};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -56,6 +57,14 @@ pub struct Generation {
     #[serde(skip)]
     #[schema(value_type = Object)]
     pub manifest: Value,
+}
+
+/// Which generation it is, for ever: after a restore of the database the same ids are given to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GenerationKey {
+    pub id: GenerationId,
+    pub job: JobId,
+    pub created_at: i64,
 }
 
 /// Which videos to list.
@@ -112,6 +121,13 @@ const GENERATIONS: &str = "
 SELECT id, job_id, created_at, manifest FROM generation WHERE video_id = $1 ORDER BY id DESC LIMIT 1000";
 
 const GENERATION: &str = "SELECT id, job_id, created_at, manifest FROM generation WHERE id = $1";
+
+const KEY: &str = "SELECT id, job_id, created_at FROM generation WHERE id = $1";
+
+const KEY_OF_JOB: &str = "
+SELECT id, job_id, created_at FROM generation WHERE video_id = $1 AND job_id = $2 ORDER BY id DESC LIMIT 1";
+
+const MANIFEST: &str = "SELECT manifest FROM generation WHERE id = $1";
 
 row! {
     struct Row {
@@ -193,6 +209,33 @@ impl Store {
         let row: Option<GenerationRow> = tx.query(GENERATION).bind(id).optional().await?;
         generation(row.ok_or(Error::NotFound("generation"))?, Some(id.0))
     }
+
+    pub async fn generation_key(&self, id: GenerationId) -> Result<GenerationKey> {
+        let mut tx = self.db.look().await?;
+        let found: Option<KeyRow> = tx.query(KEY).bind(id).optional().await?;
+        found.map(key).ok_or(Error::NotFound("generation"))
+    }
+
+    /// The generation that a job made of a video, if it has published one.
+    pub async fn generation_of_job(&self, video: VideoId, job: JobId) -> Result<Option<GenerationKey>> {
+        let mut tx = self.db.look().await?;
+        let found: Option<KeyRow> = tx.query(KEY_OF_JOB).bind(video).bind(job).optional().await?;
+        Ok(found.map(key))
+    }
+
+    /// Of a generation's manifest, which may have megabytes, what is asked for.
+    pub async fn manifest<T: DeserializeOwned>(&self, id: GenerationId) -> Result<T> {
+        let mut tx = self.db.read().await?;
+        let found: Option<(String,)> = tx.query(MANIFEST).bind(id).optional().await?;
+        let (manifest,) = found.ok_or(Error::NotFound("generation"))?;
+        Ok(serde_json::from_str(&manifest)?)
+    }
+}
+
+type KeyRow = (i64, i64, i64);
+
+fn key((id, job, created_at): KeyRow) -> GenerationKey {
+    GenerationKey { id: GenerationId(id), job: JobId(job), created_at }
 }
 
 type GenerationRow = (i64, i64, i64, String);

@@ -1,6 +1,6 @@
 //! Captions that people attached, added to the playlist as it is served.
 
-use super::{BRIEFLY, shown};
+use super::{BRIEFLY, Stream, shown};
 use crate::app::App;
 use crate::body::Path;
 use crate::problem::{Error, Result};
@@ -50,7 +50,8 @@ pub async fn serve(
     let (kind, text) = match kind {
         "vtt" => (media::kind::of("a.vtt"), text),
         "m3u8" => {
-            let seconds = duration(&app, &video).await?.unwrap_or(1.0);
+            let stream = Stream::shown(&app, &video).await?;
+            let seconds = stream.and_then(|stream| stream.duration).unwrap_or(1.0);
             let list = format!(
                 "#EXTM3U\n#EXT-X-VERSION:6\n#EXT-X-TARGETDURATION:{}\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXTINF:{seconds:.5},\n{language}.vtt\n#EXT-X-ENDLIST\n",
                 seconds.ceil().max(1.0)
@@ -60,11 +61,6 @@ pub async fn serve(
         _ => return Err(Error::NotFound("file")),
     };
     Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, BRIEFLY)], text))
-}
-
-async fn duration(app: &App, video: &store::catalogue::Entry) -> Result<Option<f64>> {
-    let Some(generation) = video.generation else { return Ok(None) };
-    Ok(app.store.generation(generation).await?.manifest["duration"].as_f64())
 }
 
 #[cfg(test)]

@@ -9,7 +9,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-on_both_engines![a_body_is_refused_before_it_is_read];
+on_both_engines![
+    a_body_is_refused_before_it_is_read,
+    a_manifest_is_read_once_however_many_ask_for_its_playlists,
+];
 
 fn connect(house: &House) -> TcpStream {
     let address = house.url("").trim_start_matches("http://").to_owned();
@@ -82,6 +85,34 @@ fn a_body_is_refused_before_it_is_read(engine: Engine) {
     let chunks = format!("{endless}{}", format!("1000\r\n{}\r\n", " ".repeat(4096)).repeat(3));
     let answer = first_answer(&house, &chunks);
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+/// It may have megabytes, and a published generation never changes.
+fn a_manifest_is_read_once_however_many_ask_for_its_playlists(engine: Engine) {
+    let house = House::new(engine);
+    good(house.admin("POST", "/api/videos?slug=talk").body("x").send().unwrap());
+    house.world.execute(
+        r##"INSERT INTO generation (video_id, job_id, task_id, manifest, created_at) VALUES (1, 1, 1,
+            '{"generation": "g-1", "duration": 7.5, "indexes": [{"name": "master.m3u8", "text": "first"}]}', 5)"##,
+    );
+    house.world.execute("UPDATE video SET generation_id = 1 WHERE id = 1");
+    let captions = house
+        .admin("PUT", "/api/videos/talk/captions/en?label=English")
+        .body("WEBVTT\n\n00:01.000 --> 00:02.000\nhi\n");
+    assert!(captions.send().unwrap().status().is_success());
+    let text = |path: &str| house.anyone("GET", path).send().unwrap().text().unwrap();
+    let playlists = || (text("/videos/talk/master.m3u8"), text("/videos/talk/captions/en.m3u8"));
+    let first = playlists();
+    assert!(first.0.contains("first") && first.1.contains("#EXTINF:7.50000,"), "{first:?}");
+
+    house.world.execute("UPDATE generation SET manifest = 'is not read'");
+    assert_eq!(playlists(), first);
+
+    // A database that was restored gives the same id to another generation.
+    house.world.execute(
+        r##"UPDATE generation SET created_at = 6, manifest = '{"indexes": [{"name": "master.m3u8", "text": "second"}]}'"##,
+    );
+    assert!(text("/videos/talk/master.m3u8").contains("second"));
 }
 
 #[test]
