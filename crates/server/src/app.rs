@@ -191,6 +191,7 @@ pub struct App {
     pub(crate) events: Hub,
     pub(crate) streams: Arc<Cache<GenerationKey, playback::Stream>>,
     pub(crate) early: Arc<Cache<JobId, playback::early::Known>>,
+    pub(crate) health: health::Latest,
     pub metrics: Metrics,
     /// When this process began to serve.
     pub(crate) started: Instant,
@@ -209,6 +210,7 @@ impl App {
             events: Hub::new(options.sse_listeners),
             streams: Arc::new(Cache::new(playback::STREAMS_BYTES)),
             early: Arc::new(Cache::new(playback::early::BYTES)),
+            health: health::Latest::default(),
             guesses: Arc::new(Guesses::new(options.guesses_per_minute)),
             addresses: ClientAddresses::new(options.client_address_header.clone(), options.proxies.clone()),
             turns: Arc::default(),

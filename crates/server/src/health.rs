@@ -4,13 +4,16 @@ use crate::app::{App, NO_STORE};
 use crate::auth::Admin;
 use crate::body::Json;
 use crate::data::Data;
-use crate::problem::Result;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Duration;
+use store::Store;
 use store::counts::Counts;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -45,12 +48,44 @@ async fn health(State(app): State<App>) -> impl IntoResponse {
 /// A database or a bucket that does not answer by then is not there for the moment: who asks has little patience, too.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-async fn look(app: &App) -> (StatusCode, Health, Counts) {
-    let counts = match tokio::time::timeout(PATIENCE, app.store.counts()).await {
+/// However many ask, the database counts no more often.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The newest counts, or why there are none; shared by all requests.
+#[derive(Clone, Default)]
+pub struct Latest(Arc<Mutex<Option<(Instant, Found)>>>);
+
+type Found = Result<Counts, String>;
+
+impl Latest {
+    async fn counts(&self, counting: impl Future<Output = Found> + Send + 'static) -> Found {
+        let mut known = self.0.clone().lock_owned().await;
+        if let Some((at, found)) = &*known
+            && at.elapsed() < FRESH
+        {
+            return found.clone();
+        }
+        // By itself: if this client is gone, the next one need not begin again.
+        let counted = tokio::spawn(async move {
+            let found = counting.await;
+            *known = Some((Instant::now(), found.clone()));
+            found
+        });
+        counted.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+}
+
+async fn count(store: Store) -> Found {
+    let found = match tokio::time::timeout(PATIENCE, store.counts()).await {
         Ok(counts) => counts.map_err(|error| error.to_string()),
         Err(_) => Err(format!("the database has not answered for {PATIENCE:?}")),
     };
-    let has_database = counts.as_ref().inspect_err(|why| tracing::warn!("unhealthy: {why}")).is_ok();
+    found.inspect_err(|why| tracing::warn!("unhealthy: {why}"))
+}
+
+async fn look(app: &App) -> (StatusCode, Health, Counts) {
+    let counts = app.health.counts(count(app.store.clone())).await;
+    let has_database = counts.is_ok();
     let reason = match has_database {
         true => app.store.shortage().or_else(|| app.reserve.shortage()),
         false => Some("the database does not answer".into()),
@@ -112,7 +147,7 @@ impl Storage {
 
 /// The same; for an admin with storage and queue
 #[utoipa::path(get, path = "/api/health", tag = "health", responses((status = 200, body = Detail), (status = 503, body = Detail)))]
-async fn detail(admin: Result<Admin>, State(app): State<App>) -> Response {
+async fn detail(admin: crate::problem::Result<Admin>, State(app): State<App>) -> Response {
     let (status, health, counts) = look(&app).await;
     if admin.is_err() {
         return (status, [NO_STORE], Json(health)).into_response();
@@ -130,4 +165,32 @@ async fn detail(admin: Result<Admin>, State(app): State<App>) -> Response {
             .collect(),
     };
     (status, [NO_STORE], Json(detail)).into_response()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_ask_the_database_counts_once_a_second() {
+        let (latest, counted) = (Latest::default(), Arc::new(AtomicI64::new(0)));
+        let ask = || {
+            let counted = counted.clone();
+            latest.counts(async move {
+                let pending_jobs = counted.fetch_add(1, Ordering::Relaxed) + 1;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Ok(Counts { pending_jobs, ..Counts::default() })
+            })
+        };
+
+        // One that is gone before it has its answer changes nothing for the others.
+        assert!(tokio::time::timeout(Duration::from_millis(10), ask()).await.is_err());
+        let found = futures_util::future::join_all((0..100).map(|_| ask())).await;
+        assert!(found.iter().all(|found| found.as_ref().unwrap().pending_jobs == 1), "{found:?}");
+
+        tokio::time::sleep(FRESH).await;
+        assert_eq!(ask().await.unwrap().pending_jobs, 2);
+    }
 }
