@@ -150,8 +150,9 @@ pub fn is_right_from(
     Ok(())
 }
 
-/// Whether a session with this token is open.
-async fn is_open(parts: &Parts, app: &App, token: &str) -> Result<bool, Error> {
+/// Whether a session with this token is open. A flood of tokens costs little: what is none is not looked up, and others wait
+/// for their turn.
+pub async fn is_open(parts: &Parts, app: &App, token: &str) -> Result<bool, Error> {
     if !is_hash(token) {
         return Ok(false);
     }
@@ -162,6 +163,8 @@ async fn is_open(parts: &Parts, app: &App, token: &str) -> Result<bool, Error> {
     if is_open {
         app.guesses.was_right(token);
         authenticated(parts);
+    } else {
+        app.guesses.forget(token);
     }
     Ok(is_open)
 }

@@ -59,6 +59,11 @@ impl Guesses {
         seen.right.insert(hash(offered));
     }
 
+    /// It is not right any more.
+    pub fn forget(&self, offered: &str) {
+        self.seen().right.remove(&hash(offered));
+    }
+
     pub fn was_wrong(&self, from: IpAddr, offered: &str, now: Instant) {
         let mut seen = self.seen();
         // Right until it was revoked.

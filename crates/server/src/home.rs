@@ -72,11 +72,15 @@ async fn sign_in(
 /// Sign out
 #[utoipa::path(delete, path = "/api/session", tag = "session",
     responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-async fn sign_out(State(app): State<App>, headers: HeaderMap) -> Result<impl IntoResponse> {
-    if let Some(token) = auth::session(&headers) {
+async fn sign_out(State(app): State<App>, parts: Parts) -> Result<impl IntoResponse> {
+    // A client without a session writes nothing.
+    if let Some(token) = auth::session(&parts.headers)
+        && auth::is_open(&parts, &app, token).await?
+    {
         app.store.close_session(token).await?;
+        app.guesses.forget(token);
     }
-    cookie(&headers, "", 0)
+    cookie(&parts.headers, "", 0)
 }
 
 /// List the open sessions of this page, newest first

@@ -10,6 +10,7 @@ on_both_engines![
     changing_the_secret_ends_every_session,
     sessions_are_listed_and_ended_one_and_all,
     a_stream_of_events_ends_with_its_session,
+    signing_out_of_no_session_writes_nothing,
 ];
 
 /// The cookie of somebody who signs in with this secret.
@@ -109,4 +110,23 @@ fn behind_a_proxy_that_encrypts_the_cookie_is_secure() {
     let answer = request.json(&json!({ "secret": SECRET })).send().unwrap();
 
     assert!(answer.headers()["set-cookie"].to_str().unwrap().ends_with("; Secure"));
+}
+
+fn signing_out_of_no_session_writes_nothing(engine: Engine) {
+    let house = House::new(engine);
+    let cookie = sign_in(&house, SECRET);
+    let sign_out = |cookie: &str| {
+        house.anyone("DELETE", "/api/session").header("cookie", cookie).send().unwrap().status().as_u16()
+    };
+    // Only a session that is open is removed, so only that takes part in the writing.
+    house.world.execute("UPDATE session SET expires_at = 1");
+    let kept = || house.world.count("SELECT count(*) FROM session");
+
+    for none in ["vodmill=x", &format!("vodmill={}", "0".repeat(64)), &cookie] {
+        assert_eq!((sign_out(none), kept()), (204, 1), "{none}");
+    }
+
+    house.world.execute("UPDATE session SET expires_at = 9000000000000");
+    assert_eq!((status(&house, &cookie), sign_out(&cookie), kept()), (200, 204, 0));
+    assert_eq!(status(&house, &cookie), 401);
 }
