@@ -194,7 +194,7 @@ settings! {
     client_address_header: String,
 
     /// The proxies in front of the server: addresses and networks, with commas between. Only they are believed
-    /// client_address_header. Default: with that header this machine and private networks, otherwise none
+    /// client_address_header. Default: with that header this machine, otherwise none
     #[arg(long, env = "VODMILL_PROXY_ADDRESSES", global = true, value_name = "ADDRESSES", hide_short_help = true)]
     proxy_addresses: String,
 
@@ -214,7 +214,8 @@ settings! {
     #[arg(long, env = "VODMILL_IDLE_TIMEOUT_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
     idle_timeout_seconds: f64,
 
-    /// Time for a client to accept part of a response before its connection is closed, in seconds. Default: 60
+    /// Time for a client to accept a response, or 1 KiB of it for each second, before its connection is closed, in
+    /// seconds. Default: 60
     #[arg(long, env = "VODMILL_WRITE_TIMEOUT_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
     write_timeout_seconds: f64,
 

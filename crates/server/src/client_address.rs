@@ -57,11 +57,11 @@ impl ClientAddresses {
         ClientAddresses { header, proxies }
     }
 
-    /// Whether a peer is a proxy. With a header and no list of proxies, this machine and private networks are: a client
-    /// from the internet cannot choose its own address by sending the header.
+    /// Whether a peer is a proxy. With a header and no list of proxies, only this machine is: another machine could choose
+    /// its own address by sending the header, and its connections would not count.
     pub fn is_proxy(&self, peer: IpAddr) -> bool {
         match self.proxies.as_slice() {
-            [] => self.header.is_some() && is_private(peer.to_canonical()),
+            [] => self.header.is_some() && peer.to_canonical().is_loopback(),
             proxies => proxies.iter().any(|proxy| proxy.contains(peer)),
         }
     }
@@ -101,15 +101,6 @@ pub fn networks_of(client: IpAddr) -> impl Iterator<Item = (Network, usize)> {
     WIDTHS.into_iter().take(count).map(of)
 }
 
-fn is_private(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_loopback() || address.is_private() || address.is_link_local(),
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local()
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -133,7 +124,10 @@ mod tests {
         assert_eq!(from(&direct, "2001:db8:1:2:3:4:5:6", ""), "2001:db8:1:2::");
         assert_eq!(from(&proxied, "127.0.0.1", "203.0.113.9, 198.51.100.7"), "198.51.100.7");
         assert_eq!(from(&proxied, "127.0.0.1", "nonsense"), "127.0.0.1");
-        assert_eq!(from(&proxied, "192.0.2.1", "198.51.100.7"), "192.0.2.1", "not a proxy");
+        assert_eq!(from(&proxied, "::1", "198.51.100.7"), "198.51.100.7");
+        for other in ["192.0.2.1", "10.0.0.7", "192.168.0.7", "fd00::"] {
+            assert_eq!(from(&proxied, other, "198.51.100.7"), other, "not a proxy");
+        }
     }
 
     #[test]

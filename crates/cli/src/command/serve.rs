@@ -46,7 +46,9 @@ const SHORTEST_SECRET: usize = 20;
 
 impl Args {
     pub async fn run(self, settings: &Settings) -> anyhow::Result<Done> {
-        raise_open_files(settings.server_options()?.max_connections);
+        let served = settings.server_options()?;
+        raise_open_files(served.max_connections);
+        warn_of_unnamed_proxies(&served);
         let guard = settings.examined_guard(|missing| tracing::warn!("{missing}")).await?;
         let data = settings.data()?;
         warn_of_readers(data.root());
@@ -82,7 +84,7 @@ impl Args {
         let at_once = processors().get().div_ceil(2) as usize;
         let check = ResultCheck::open(tools.clone(), &work, at_once)
             .with_context(|| format!("cannot use the work folder {}", work.display()))?;
-        let app = App::new(store.clone(), data.clone(), admin, settings.server_options()?)
+        let app = App::new(store.clone(), data.clone(), admin, served)
             .with_reserve(reserve)
             .with_result_check(check)
             .with_redis(beside.redis.clone());
@@ -140,6 +142,16 @@ impl Args {
                 Capabilities::new(self.encoding.able(guard).await?).map_err(|bad| Usage(bad.to_string()))?;
         }
         Ok(options)
+    }
+}
+
+/// Says what a proxy on another machine needs.
+fn warn_of_unnamed_proxies(options: &server::Options) {
+    if options.client_address_header.is_some() && options.proxies.is_empty() {
+        tracing::warn!(
+            "client_address_header is set and proxy_addresses is not: only a proxy on this machine is believed. Name the \
+             addresses of your proxies in proxy_addresses; all clients behind one that is not named count as one"
+        );
     }
 }
 
