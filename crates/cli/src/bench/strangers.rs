@@ -37,6 +37,9 @@ pub struct Args {
     /// The path of a large published file, for clients that read slowly
     #[arg(long, value_name = "PATH", default_value = "/assets/hls.js")]
     file: String,
+    /// The path of a playlist, for clients that ask for it again and again
+    #[arg(long, value_name = "PATH", default_value = "/videos/none/master.m3u8")]
+    playlist: String,
     /// The server's process: its memory at most is told
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -51,9 +54,6 @@ pub struct Args {
 /// Longer than anybody needs to see what there is to see.
 const LONGEST: u64 = 600;
 const MOST: usize = 10_000;
-
-/// Between a connection that ended and the next in its place.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// A client that gets no answer for so long counts as one that waited so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,6 +74,18 @@ enum Kind {
     SlowReaders,
     Pipelined,
     Tls,
+    /// The playlist of a video, again and again.
+    Master,
+    /// The health of the server, again and again.
+    Health,
+    /// Connections that are closed before they are answered.
+    Churn,
+}
+
+/// What attackers ask for.
+struct Paths {
+    file: String,
+    playlist: String,
 }
 
 /// What came of one kind, or of all together.
@@ -150,9 +162,10 @@ impl Args {
 
     async fn round(&self, kinds: Vec<Kind>) -> anyhow::Result<Outcome> {
         let (counts, mut attackers) = (Arc::new(Counts::default()), JoinSet::new());
+        let paths = Arc::new(Paths { file: self.file.clone(), playlist: self.playlist.clone() });
         for kind in &kinds {
             for _ in 0..self.connections {
-                attackers.spawn(attack(*kind, self.address, self.file.clone(), counts.clone()));
+                attackers.spawn(attack(*kind, self.address, paths.clone(), counts.clone()));
             }
         }
         let (server, seconds) = (self.address, self.seconds);
@@ -176,6 +189,11 @@ impl Args {
 }
 
 impl Kind {
+    /// Between a connection that ended and the next in its place.
+    fn pause(self) -> Duration {
+        Duration::from_millis(if self == Kind::Churn { 400 } else { 1000 })
+    }
+
     fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -224,17 +242,17 @@ async fn ask(server: SocketAddr) -> io::Result<()> {
 }
 
 /// Keeps one bad connection open, and opens another when it ends.
-async fn attack(kind: Kind, server: SocketAddr, file: String, counts: Arc<Counts>) {
+async fn attack(kind: Kind, server: SocketAddr, paths: Arc<Paths>, counts: Arc<Counts>) {
     loop {
         if let Ok(mut stream) = connect(ATTACKER, server).await {
             counts.opened.fetch_add(1, Ordering::Relaxed);
-            let _ = misbehave(kind, &mut stream, &file, &counts).await;
+            let _ = misbehave(kind, &mut stream, &paths, &counts).await;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(kind.pause()).await;
     }
 }
 
-async fn misbehave(kind: Kind, stream: &mut TcpStream, file: &str, counts: &Counts) -> io::Result<()> {
+async fn misbehave(kind: Kind, stream: &mut TcpStream, paths: &Paths, counts: &Counts) -> io::Result<()> {
     const POST: &str = "POST /api/session HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
     match kind {
         Kind::HalfHeads => {
@@ -274,7 +292,7 @@ async fn misbehave(kind: Kind, stream: &mut TcpStream, file: &str, counts: &Coun
             drain(stream, counts).await
         }
         Kind::SlowReaders => {
-            stream.write_all(format!("GET {file} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await?;
+            stream.write_all(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", paths.file).as_bytes()).await?;
             let mut byte = [0];
             let mut said = Vec::new();
             while stream.read(&mut byte).await? > 0 {
@@ -293,6 +311,22 @@ async fn misbehave(kind: Kind, stream: &mut TcpStream, file: &str, counts: &Coun
         Kind::Tls => {
             stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await?;
             drain(stream, counts).await
+        }
+        Kind::Master => ask_without_end(stream, &paths.playlist, counts).await,
+        Kind::Health => ask_without_end(stream, "/health", counts).await,
+        Kind::Churn => stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await,
+    }
+}
+
+/// Asks again as soon as anything of the answer is there, until the server closes.
+async fn ask_without_end(stream: &mut TcpStream, path: &str, counts: &Counts) -> io::Result<()> {
+    let (request, mut block) = (format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"), vec![0; 64 << 10]);
+    loop {
+        stream.write_all(request.as_bytes()).await?;
+        let read = stream.read(&mut block).await?;
+        note(block.get(..read.min(12)).unwrap_or_default(), counts);
+        if read == 0 {
+            return Ok(());
         }
     }
 }
