@@ -11,6 +11,7 @@ on_both_engines![
     a_plan_is_read_without_its_segments,
     what_was_given_up_is_read_as_nothing,
     one_claim_reads_for_several_jobs,
+    the_version_of_results_changes_with_each_commit_and_with_nothing_else,
 ];
 
 async fn a_task_is_given_what_its_stage_reads_and_no_more(world: &World) {
@@ -98,4 +99,36 @@ async fn one_claim_reads_for_several_jobs(world: &World) {
     for (task, job) in seconds.iter().zip(jobs) {
         assert_eq!((task.job, &task.results["first"][..]), (job, &[json!(job)][..]));
     }
+}
+
+async fn the_version_of_results_changes_with_each_commit_and_with_nothing_else(world: &World) {
+    let worker = world.worker("noop").await;
+    let stages = json!([
+        { "name": "plan", "kind": "noop" },
+        { "name": "encode", "kind": "noop", "expand": "plan", "needs": ["plan"] },
+        { "name": "other", "kind": "noop" },
+    ]);
+    let job = world.submit(spec(stages, json!({}))).await;
+    let version = async || world.store.version_of_results(job, ["plan", "encode", "audio"]).await.unwrap();
+    let (mut seen, mut tasks) = (vec![version().await], world.store.claim(worker, 10).await.unwrap());
+
+    tasks.sort_by_key(|task| task.stage == "plan");
+    world.commit(&tasks[0]).await;
+    world.orchestrate().await;
+    assert_eq!(version().await, seen[0], "another stage");
+    world.commit_with(&tasks[1], json!({ "segments": { "encode": ["a", "b", "c"] } })).await;
+    seen.push(version().await);
+    world.orchestrate().await;
+    seen.push(version().await);
+    for task in world.store.claim(worker, 10).await.unwrap() {
+        assert_eq!(&version().await, seen.last().unwrap(), "a claim");
+        world.commit_with(&task, task.input.clone().unwrap()).await;
+        seen.push(version().await);
+        world.orchestrate().await;
+        assert_eq!(&version().await, seen.last().unwrap(), "a commit that is settled");
+    }
+
+    assert!((0..seen.len()).all(|at| !seen[..at].contains(&seen[at])), "{seen:?}");
+    let encoded: Vec<Option<String>> = world.store.read_results(job, "encode").await.unwrap();
+    assert_eq!(encoded, ["a", "b", "c"].map(|it| Some(it.to_owned())));
 }

@@ -20,6 +20,7 @@ on_both_engines![
     a_crash_before_the_commit_publishes_nothing,
     a_retranscode_never_takes_a_playable_video_away,
     a_video_can_be_rolled_back_to_an_older_generation,
+    a_generation_is_found_by_its_id_and_by_its_job,
     two_executions_never_publish_twice,
     publications_at_once_leave_the_newest,
     a_deleted_video_is_hidden_and_can_be_restored,
@@ -328,4 +329,19 @@ async fn what_happens_to_a_video_is_audited(world: &World) {
         ("user", "delete", format!("video {video}: {ready}) → {ready}, deleted)")),
     ];
     assert_eq!(audit, expected.map(|(role, command, note)| (role.to_owned(), command.to_owned(), note)));
+}
+
+async fn a_generation_is_found_by_its_id_and_by_its_job(world: &World) {
+    let (_, video, id) = published(world).await;
+
+    let key = world.store.generation_key(id).await.unwrap();
+
+    let generation = world.store.generation(id).await.unwrap();
+    assert_eq!((key.id, key.job, key.created_at), (id, generation.job, generation.created_at));
+    assert_eq!(world.store.generation_of_job(video, key.job).await.unwrap(), Some(key));
+    assert_eq!(world.store.generation_of_job(VideoId(404), key.job).await.unwrap(), None);
+    let manifest: serde_json::Value = world.store.manifest(id).await.unwrap();
+    assert_eq!(manifest, generation.manifest);
+    let unknown = world.store.generation_key(rules::GenerationId(404)).await;
+    assert!(matches!(unknown, Err(Error::NotFound("generation"))));
 }
