@@ -32,33 +32,38 @@ SELECT id, fence FROM task
 WHERE leased_at IS NOT NULL AND committed_at IS NULL AND ($1 = '' OR worker_id = $1)
 ORDER BY id";
 
-const HELD_LOCALLY: &str = "
-SELECT id, fence FROM task
-WHERE leased_at IS NOT NULL AND committed_at IS NULL
-  AND $1 = '' AND worker_id IN (SELECT id FROM worker WHERE kind = 'local')
-ORDER BY id";
+/// The worker in the process of the server that was started last.
+const SERVER_WORKER: &str = "server_worker";
+
+const NOTE_SERVER_WORKER: &str = "
+INSERT INTO setting (name, value) VALUES ('server_worker', $1)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 
 impl Store {
     /// Releases all leases. The caller must know that no worker of this database is alive, as the holder of the only lock
     /// to its folder does. Returns how many leases there were.
     pub async fn lose_all_workers(&self, death: Death) -> Result<usize> {
-        self.lose(HELD, String::new(), death).await
+        self.lose(String::new(), death).await
     }
 
-    /// Releases the leases of the workers on this machine. The holder of the database's lock knows that they are dead;
-    /// workers on other machines keep theirs.
-    pub async fn lose_local_workers(&self) -> Result<usize> {
-        self.lose(HELD_LOCALLY, String::new(), Death::Unexplained).await
+    /// Releases the leases of the worker in the server process before this one. The holder of the database's lock knows
+    /// that this process is dead. Every other worker, also one on this machine, may be alive and keeps its leases.
+    pub async fn lose_server_worker(&self) -> Result<usize> {
+        let before = self.setting(SERVER_WORKER).await?.and_then(|id| id.parse().ok());
+        match before {
+            Some(worker) => self.lose_worker(worker, Death::Unexplained).await,
+            None => Ok(0),
+        }
     }
 
     /// Releases the leases of one worker.
     pub async fn lose_worker(&self, worker: WorkerId, death: Death) -> Result<usize> {
-        self.lose(HELD, worker.to_string(), death).await
+        self.lose(worker.to_string(), death).await
     }
 
-    async fn lose(&self, held: &'static str, worker: String, death: Death) -> Result<usize> {
+    async fn lose(&self, worker: String, death: Death) -> Result<usize> {
         let mut read = self.db.look().await?;
-        let held: Vec<(i64, i64)> = read.query(held).bind(worker).all().await?;
+        let held: Vec<(i64, i64)> = read.query(HELD).bind(worker).all().await?;
         drop(read);
         if held.is_empty() {
             return Ok(0);
@@ -111,6 +116,11 @@ impl Store {
         tx.commit().await?;
         Ok(lost)
     }
+}
+
+/// Notes which worker is to be lost when the next server finds this one dead.
+pub(crate) async fn note_server_worker(tx: &mut Tx, worker: WorkerId) -> Result<()> {
+    tx.query(NOTE_SERVER_WORKER).bind(worker.to_string()).execute().await.map(drop)
 }
 
 /// Tasks whose last attempt is due after they lost their worker. [`crate::judge`] passes over these.

@@ -7,6 +7,7 @@ use crate::db::{Step, Tx, again};
 use crate::eligibility;
 use crate::error::{Error, Result};
 use crate::from_row::row;
+use crate::lost_worker;
 use crate::wake::Topic;
 use rules::placement::Grant;
 use rules::task::Death;
@@ -361,8 +362,11 @@ pub(crate) async fn register(
     if registered > 0 {
         audit::insert(tx, &[AuditRow::of_new_worker(hello.worker, now)]).await?;
     }
+    if hello.kind == wire::Kind::Server {
+        lost_worker::note_server_worker(tx, hello.worker).await?;
+    }
     // A remote worker is registered by a person; its process says hello later.
-    if registered > 0 && hello.kind == wire::Kind::Local {
+    if registered > 0 && hello.kind != wire::Kind::Remote {
         alert::raise(tx, vec![startup(hello, hello.worker.0)]).await?;
     }
     Ok(())

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// In the process or on the machine that has the database.
+    /// In the process of a server. To people it is a local worker.
+    Server,
+    /// In a process of its own, with access to the database.
     Local,
     Remote,
 }
@@ -18,7 +20,7 @@ pub enum Kind {
 impl Kind {
     pub const fn as_str(self) -> &'static str {
         match self {
-            Kind::Local => "local",
+            Kind::Server | Kind::Local => "local",
             Kind::Remote => "remote",
         }
     }

@@ -61,7 +61,7 @@ impl Args {
         }
         server::rewind::check(&store, &data).await?;
         if _alone.is_some() {
-            store.lose_local_workers().await?;
+            store.lose_server_worker().await?;
         }
         store.ask_for_alerts(&settings.alerts()?).await?;
         let admin = admin(settings, &store).await?;
@@ -122,6 +122,7 @@ impl Args {
     async fn options(&self, work: &Path, store: &Store, guard: &Guard) -> anyhow::Result<Options> {
         let mut options = Options::new(work);
         options.name = "server".into();
+        options.kind = wire::Kind::Server;
         options.outlives_drain = true;
         options.slots = match self.slots {
             // Packaging and publishing need the server's own disk, and little else.

@@ -115,6 +115,33 @@ fn a_server_that_stood_still_for_longer_than_a_lease_takes_nothing_from_its_work
     }
 
     let hand = house.again(&badge);
+/// On SQLite a worker in a process of its own shares the machine with the server, and outlives it.
+#[test]
+fn a_server_that_starts_again_takes_nothing_from_a_living_worker() {
+    let mut house = House::with(Engine::Sqlite, &[]);
+    let (begun, end) = (house.world.folder.path().join("begun"), house.world.folder.path().join("end"));
+    let job = house.world.submit(&format!(
+        "name = 'x'\nmax_attempts = 2\n[[stage]]\nname = 'a'\n\
+         run = ['sh', '-c', 'touch {}; until test -e {}; do sleep 0.1; done']",
+        begun.display(),
+        end.display()
+    ));
+    let worker = house.world.vodmill(&["worker", "--slots", "1", "--no-orchestrator"]);
+    let _worker = worker.env("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.05").start();
+    until("the command has begun", || begun.exists());
+
+    for _ in 0..3 {
+        house.kill();
+        house.start();
+    }
+    std::fs::write(&end, "").unwrap();
+
+    until("the job is done", || house.world.job_state(job) == "completed");
+    let executions = house.get(&format!("/api/jobs/{job}/executions"));
+    assert_eq!(executions.as_array().unwrap().len(), 1, "{executions}");
+    house.is_healthy();
+}
+
     let answer = hand.progress(&held, 2);
     assert!(answer.to_string().contains("accepted"), "{answer}");
     let executions = house.get(&format!("/api/jobs/{job}/executions"));

@@ -7,9 +7,9 @@ use rules::spec::Spec;
 use rules::task::{Death, Refusal};
 use rules::{JobId, WorkerId};
 use serde_json::json;
-use store::alert::Kind;
+use store::alert;
 use uuid::Uuid;
-use wire::Answer;
+use wire::{Answer, Hello, Kind};
 
 on_both_engines![
     a_death_uses_up_an_attempt_and_is_followed_by_a_backoff,
@@ -17,6 +17,7 @@ on_both_engines![
     work_of_a_process_that_a_person_ended_is_free,
     a_lease_that_ran_out_unnoticed_is_released_too,
     a_worker_that_was_taken_for_dead_is_refused,
+    a_new_server_process_counts_only_the_worker_of_the_one_before_as_dead,
     with_nothing_leased_there_is_nothing_to_release,
     a_task_that_kills_its_workers_fails_its_job_and_no_other,
     a_worker_that_comes_back_again_and_again_ends_the_task_that_kills_it,
@@ -58,7 +59,7 @@ async fn a_death_uses_up_an_attempt_and_is_followed_by_a_backoff(world: &World) 
 }
 
 async fn a_death_raises_an_alert_and_leaves_a_diagnostic(world: &World) {
-    let wanted = [(Kind::StaleJobRecovered, rules::Millis(0))].into();
+    let wanted = [(alert::Kind::StaleJobRecovered, rules::Millis(0))].into();
     world.store.ask_for_alerts(&wanted).await.unwrap();
     let dead = world.worker("noop").await;
     let job = world.submit(simple()).await;
@@ -98,7 +99,7 @@ async fn a_lease_that_ran_out_unnoticed_is_released_too(world: &World) {
     world.claim(dead).await;
     world.turn(3_600_000);
 
-    assert_eq!(world.store.lose_local_workers().await.unwrap(), 1);
+    assert_eq!(die(world, dead).await, 1);
 
     assert_eq!(world.task_states(job).await, ["ERROR"]);
     assert_eq!(world.tasks(job).await[0].attempts, 1);
@@ -108,6 +109,26 @@ async fn a_worker_that_was_taken_for_dead_is_refused(world: &World) {
     let worker = world.worker("noop").await;
     world.submit(simple()).await;
     let task = world.claim(worker).await;
+async fn a_new_server_process_counts_only_the_worker_of_the_one_before_as_dead(world: &World) {
+    assert_eq!(world.store.lose_server_worker().await.unwrap(), 0, "there was no server");
+    let begin = async |kind| {
+        let hello = Hello { kind, ..hello("noop") };
+        world.store.register_worker(&hello).await.unwrap();
+        hello.worker
+    };
+    let (alone, first, second) =
+        (begin(Kind::Local).await, begin(Kind::Server).await, begin(Kind::Server).await);
+    let job = world.submit(wide(3)).await;
+    for worker in [alone, first, second] {
+        world.claim(worker).await;
+    }
+
+    assert_eq!(world.store.lose_server_worker().await.unwrap(), 1);
+
+    assert_eq!(world.task_states(job).await, ["RUNNING", "RUNNING", "ERROR"]);
+    assert_eq!(world.store.lose_server_worker().await.unwrap(), 0, "once for one death");
+}
+
     die(world, worker).await;
 
     assert_eq!(world.commit(&task).await, Answer::Refused(Refusal::NotRunning));
