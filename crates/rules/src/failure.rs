@@ -22,6 +22,9 @@ pub enum Kind {
     LeaseExpired,
     /// The worker process died while it held the lease. The work may have killed it, so it uses up an attempt.
     WorkerLost,
+    /// The worker died or fell silent, and its execution left durable progress that the next one continues from; uses up
+    /// no attempt, up to [`MOST_SPARED`] times.
+    Interrupted,
     /// The job was cancelled or failed elsewhere; uses up no attempt.
     Withdrawn,
 }
@@ -43,6 +46,7 @@ crate::words::words!("failure kind", Kind {
     DiskFull => "disk_full",
     LeaseExpired => "lease_expired",
     WorkerLost => "worker_lost",
+    Interrupted => "interrupted",
     Withdrawn => "withdrawn",
 });
 
@@ -62,6 +66,7 @@ impl Kind {
             | Kind::Drained
             | Kind::StorageAway
             | Kind::DiskFull
+            | Kind::Interrupted
             | Kind::Withdrawn => false,
         }
     }
@@ -77,7 +82,18 @@ impl Kind {
             | Kind::Drained
             | Kind::StorageAway
             | Kind::DiskFull
+            | Kind::Interrupted
             | Kind::Withdrawn => false,
+        }
+    }
+
+    /// What the loss of a worker comes to, after so many executions that used up no attempt. `has_kept`: the execution left
+    /// more durable progress than those before it.
+    pub const fn after_loss(self, has_kept: bool, spared: u32) -> Kind {
+        if self.is_of_the_worker() && has_kept && spared < MOST_SPARED {
+            Kind::Interrupted
+        } else {
+            self
         }
     }
 
@@ -117,6 +133,16 @@ mod tests {
         assert_eq!(Kind::Rejected.after(MOST_REJECTED - 1, Witness::Server), Kind::Rejected);
         assert_eq!(Kind::Rejected.after(MOST_REJECTED, Witness::Server), Kind::Transient);
         assert_eq!(Kind::Transient.after(0, Witness::Remote { is_second: false }), Kind::Transient);
+    }
+
+    #[test]
+    fn a_lost_worker_that_left_durable_progress_is_spared_up_to_a_limit() {
+        for lost in [Kind::WorkerLost, Kind::LeaseExpired] {
+            assert_eq!(lost.after_loss(true, MOST_SPARED - 1), Kind::Interrupted);
+            assert_eq!(lost.after_loss(true, MOST_SPARED), lost);
+            assert_eq!(lost.after_loss(false, 0), lost);
+        }
+        assert_eq!(Kind::Drained.after_loss(true, 0), Kind::Drained);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub struct Lease {
     pub progress: i64,
     /// When `progress` last grew.
     pub progressed_at: Millis,
+    /// Its execution has left more durable progress than those before it.
+    pub has_kept: bool,
     pub terms: Terms,
 }
 
@@ -37,7 +39,7 @@ pub enum Ended {
 impl Lease {
     pub fn grant(worker: WorkerId, token: Token, terms: Terms, now: Millis) -> Self {
         let expires_at = capped(now + terms.length, terms.deadline);
-        Lease { worker, token, expires_at, progress: 0, progressed_at: now, terms }
+        Lease { worker, token, expires_at, progress: 0, progressed_at: now, has_kept: false, terms }
     }
 
     pub fn is_live(&self, now: Millis) -> bool {

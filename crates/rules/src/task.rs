@@ -16,6 +16,9 @@ pub struct Task {
     /// Executions that count against `max_attempts`: all but those whose [`failure::Kind`] does not.
     pub attempts: u32,
     pub max_attempts: u32,
+    /// Durable progress: how much its executions have left for the next one to continue from, in a unit of the work's own
+    /// (a download counts bytes). It only grows, so an execution that begins again from nothing earns nothing by it.
+    pub kept: i64,
 }
 
 /// A state carries what exists only in that state.
@@ -105,6 +108,8 @@ pub enum Command {
     Renew {
         token: Token,
         progress: i64,
+        /// How much the execution has left for the next one; none where it would begin again.
+        kept: Option<i64>,
         length: Millis,
     },
     Commit {
@@ -274,7 +279,12 @@ impl Command {
 
 impl Task {
     pub const fn new(max_attempts: u32) -> Self {
-        Task { state: State::New, fence: Fence(0), attempts: 0, max_attempts }
+        Task { state: State::New, fence: Fence(0), attempts: 0, max_attempts, kept: 0 }
+    }
+
+    /// Executions that used up no attempt, without the one that is current.
+    pub fn spared(&self) -> u32 {
+        u32::try_from(self.fence.0 - i64::from(self.attempts)).unwrap_or(0)
     }
 
     fn to(&self, state: State) -> Self {
@@ -333,9 +343,11 @@ pub fn decide_with(task: &Task, command: &Command, now: Millis, checks: &Checks)
             let execution = execution::decide(*execution, execution::Command::Start)?;
             (task.to(State::Running { lease: lease.clone(), execution }), None)
         }
-        (State::Running { lease, execution }, Command::Renew { progress, length, .. }) => {
-            let lease = lease.renew(*progress, *length, now).map_err(Refusal::from)?;
-            (task.to(State::Running { lease, execution: *execution }), None)
+        (State::Running { lease, execution }, Command::Renew { progress, kept, length, .. }) => {
+            let mut lease = lease.renew(*progress, *length, now).map_err(Refusal::from)?;
+            let kept = kept.unwrap_or_default().max(task.kept);
+            lease.has_kept |= kept > task.kept;
+            (Task { kept, ..task.to(State::Running { lease, execution: *execution }) }, None)
         }
         (State::Running { lease, execution }, Command::Commit { token }) => {
             if checks.lease_at_commit {
@@ -361,11 +373,14 @@ pub fn decide_with(task: &Task, command: &Command, now: Millis, checks: &Checks)
         (State::Running { lease, .. }, Command::Recover) if lease.is_live(now) => {
             return Err(Refusal::LeaseLive);
         }
-        (State::Running { .. }, Command::Recover) => (recover(task, now), Some(failure::Kind::LeaseExpired)),
+        (State::Running { lease, .. }, Command::Recover) => {
+            let kind = failure::Kind::LeaseExpired.after_loss(lease.has_kept, task.spared());
+            (recover(task, kind, now), Some(kind))
+        }
         (_, Command::Recover) => return Err(Refusal::NotRunning),
 
-        (State::Running { .. }, Command::LoseWorker { death, backoff, jitter }) => {
-            let kind = death.failure();
+        (State::Running { lease, .. }, Command::LoseWorker { death, backoff, jitter }) => {
+            let kind = death.failure().after_loss(lease.has_kept, task.spared());
             (fail(task, kind, 0, |failures| backoff.delay(failures, *jitter), now), Some(kind))
         }
         (_, Command::LoseWorker { .. }) => return Err(Refusal::NotRunning),
@@ -426,7 +441,7 @@ fn claim(task: &Task, worker: WorkerId, token: Token, terms: Terms, now: Millis)
         state: State::Running { lease: Lease::grant(worker, token, terms, now), execution: Status::Leased },
         fence: Fence(task.fence.0 + 1),
         attempts: task.attempts + 1,
-        max_attempts: task.max_attempts,
+        ..task.clone()
     }
 }
 
@@ -437,6 +452,7 @@ fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Mi
         | failure::Kind::Rejected
         | failure::Kind::Drained
         | failure::Kind::Withdrawn => Next::RetryAt(now),
+        failure::Kind::Interrupted => Next::RetryAt(now + delay(task.attempts)),
         failure::Kind::StorageAway | failure::Kind::DiskFull => {
             Next::RetryAt(now + delay(spared.saturating_add(1)))
         }
@@ -452,13 +468,14 @@ fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Mi
 
 /// The last attempt is not begun at once: the store sees to it that few tasks that may have killed their workers use
 /// theirs at the same time.
-fn recover(task: &Task, now: Millis) -> Task {
-    let next = match task.max_attempts.saturating_sub(task.attempts) {
-        0 => Next::Unjudged,
-        1 => Next::RetryAt(now),
-        _ => return task.to(State::Ready { since: now }),
+fn recover(task: &Task, kind: failure::Kind, now: Millis) -> Task {
+    let attempts = counted(task, kind);
+    let state = match task.max_attempts.saturating_sub(attempts) {
+        0 => State::Error { failure: kind, next: Next::Unjudged },
+        1 => State::Error { failure: kind, next: Next::RetryAt(now) },
+        _ => State::Ready { since: now },
     };
-    task.to(State::Error { failure: failure::Kind::LeaseExpired, next })
+    Task { attempts, ..task.to(state) }
 }
 
 fn withdraw(task: &Task) -> Task {

@@ -96,7 +96,7 @@ HAVING count(e.fence) <> t.fence - CASE WHEN t.leased_at IS NULL THEN 0 ELSE 1 E
 SELECT t.id, 'counts ' || t.attempts || ' attempts, of which ' || count(e.fence) || ' were aborted'
 FROM task t LEFT JOIN execution_aborted e
     ON e.task_id = t.id AND e.failure NOT IN
-        ('disk_full', 'drained', 'rejected', 'storage_away', 'unconfirmed', 'withdrawn')
+        ('disk_full', 'drained', 'interrupted', 'rejected', 'storage_away', 'unconfirmed', 'withdrawn')
 GROUP BY t.id, t.attempts, t.leased_at
 HAVING count(e.fence) + CASE WHEN t.leased_at IS NULL THEN 0 ELSE 1 END < t.attempts",
     },

@@ -2,7 +2,8 @@
 //!
 //! A death counts as an attempt at everything the worker was doing, because the work may have killed it: a task that
 //! kills each process that tries it ends as a failure. Only work of a process that a person has ended is free
-//! ([`Death::ByPerson`]).
+//! ([`Death::ByPerson`]), and work that got on: an execution that left more durable progress than those before it
+//! ([`failure::Kind::Interrupted`]).
 //!
 //! The tasks that die with a worker are suspects, and most of them are innocent. One that has a single attempt left is
 //! therefore tried while hardly any other such task is ([`last_chances`]), so that the guilty one cannot take an innocent one's last
@@ -25,7 +26,6 @@ use rules::{ExecutionId, Fence, Millis, TaskId, WorkerId, failure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
-use telemetry::metrics::EXECUTIONS_ENDED;
 
 const HELD: &str = "
 SELECT id, fence FROM task
@@ -71,7 +71,6 @@ impl Store {
         let held: HashMap<TaskId, Fence> =
             held.into_iter().map(|(id, fence)| (TaskId(id), Fence(fence))).collect();
         let lost = again(|| self.lose_once(&held, death)).await?;
-        EXECUTIONS_ENDED.add([death.failure().as_str()], lost as f64);
         self.wake.up(Topic::Judge);
         Ok(lost)
     }
@@ -113,6 +112,7 @@ impl Store {
         moves.save(&mut tx).await?;
         log::insert(&mut tx, &logs).await?;
         alert::raise(&mut tx, alerts).await?;
+        moves.count_failures(&mut tx);
         tx.commit().await?;
         Ok(lost)
     }

@@ -42,6 +42,7 @@ migrations![
     "0013_refusal" fits 10,
     "0014_worker_bounds" fits 10,
     "0015_session_secret" fits 10,
+    "0016_durable_progress" fits 10,
 ];
 
 const KNOWN: i64 = MIGRATIONS.len() as i64;

@@ -10,6 +10,7 @@ use rules::execution::Status;
 use rules::task::{self, Change, Command, Event, Refusal, State, Task};
 use rules::{JobId, Millis, Priority, TaskId, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
+use telemetry::metrics::EXECUTIONS_ENDED;
 use wire::Usage;
 
 /// The moves of one transaction, decided and not yet saved.
@@ -100,6 +101,12 @@ impl Moves {
         let ready = self.made.iter().filter(|made| made.event.to == task::Name::Ready);
         ready.for_each(|made| readied.add(made.priority, 1));
         readied
+    }
+
+    /// Counts the executions that these moves ended without a commit, once that has truly happened.
+    pub fn count_failures(&self, tx: &mut Tx) {
+        let failures: Vec<_> = self.made.iter().filter_map(|made| made.event.failure).collect();
+        tx.once_committed(move || failures.iter().for_each(|kind| EXECUTIONS_ENDED.count([kind.as_str()])));
     }
 
     /// Saves what has been made if it is much, so that memory does not grow with it: as often as one likes before

@@ -11,9 +11,9 @@ use crate::task::{self, Busy};
 use crate::wake::Topic;
 use crate::witness;
 use rules::task::{Command, Name, State};
-use rules::{ExecutionId, Millis, TaskId, failure};
+use rules::{ExecutionId, Millis, TaskId};
 use serde_json::json;
-use telemetry::metrics::{EXECUTIONS_ENDED, LEASES_EXPIRED};
+use telemetry::metrics::LEASES_EXPIRED;
 
 /// Scans what is open, which is as small as the fleet; an index on the expiry would make each renewal dearer.
 const EXPIRED: &str = "
@@ -62,7 +62,6 @@ impl Store {
         let (recovered, readied) = again(|| self.recover_once(&found)).await?;
         self.wake.ready(readied);
         LEASES_EXPIRED.add([], recovered.len() as f64);
-        EXECUTIONS_ENDED.add([failure::Kind::LeaseExpired.as_str()], recovered.len() as f64);
         if !recovered.is_empty() {
             self.wake.up(Topic::Judge);
         }
@@ -107,5 +106,6 @@ impl Store {
         alert::raise(&mut tx, alerts).await?;
         tx.commit().await?;
         Ok((recovered, moves.readied()))
+        moves.count_failures(&mut tx);
     }
 }

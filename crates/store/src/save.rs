@@ -106,9 +106,10 @@ const LEASE: &str = "
 UPDATE task AS t
 SET status = r.status, lease_expires_at = r.lease_expires_at, progress = r.progress, progressed_at = r.progressed_at,
     started_at = coalesce(t.started_at, r.started_at), step = coalesce(r.step, t.step),
-    permille = coalesce(r.permille, t.permille)
+    permille = coalesce(r.permille, t.permille), kept = coalesce(r.kept, t.kept),
+    kept_fence = CASE WHEN r.kept IS NULL THEN t.kept_fence ELSE r.fence END
 FROM json_to_recordset($1::json) AS r(id BIGINT, fence BIGINT, status TEXT, lease_expires_at BIGINT, progress BIGINT,
-     progressed_at BIGINT, started_at BIGINT, step TEXT, permille BIGINT, was_status TEXT)
+     progressed_at BIGINT, started_at BIGINT, step TEXT, permille BIGINT, kept BIGINT, was_status TEXT)
 WHERE t.id = r.id AND t.fence = r.fence AND t.status = r.was_status";
 
 const COMMIT: &str = "
@@ -222,6 +223,8 @@ struct Leased<'a> {
     started_at: Option<i64>,
     step: Option<&'a str>,
     permille: Option<i64>,
+    /// Where it is more than before.
+    kept: Option<i64>,
     was_status: Option<&'static str>,
 }
 
@@ -237,6 +240,7 @@ impl<'a> Leased<'a> {
             started_at: one.is_begun.then_some(now.0),
             step: one.step,
             permille: one.permille,
+            kept: (one.after.kept > one.before.kept).then_some(one.after.kept),
             was_status: was_status(one),
         }
     }

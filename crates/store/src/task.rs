@@ -15,7 +15,8 @@ macro_rules! select_tasks {
         concat!(
             "
 SELECT t.id, t.stage, t.segment, t.state, t.priority, t.fence, t.attempts, t.max_attempts, t.queued_at, t.due_at, t.failure,
-       t.status, t.token, t.worker_id, t.lease_expires_at, t.progress, t.progressed_at, t.stall_ms, t.deadline_at
+       t.status, t.token, t.worker_id, t.lease_expires_at, t.progress, t.progressed_at, t.stall_ms, t.deadline_at,
+       t.kept, t.kept_fence
 ",
             $($rest),+
         )
@@ -45,6 +46,8 @@ row! {
         progressed_at: Option<i64>,
         stall_ms: Option<i64>,
         deadline_at: Option<i64>,
+        kept: i64,
+        kept_fence: i64,
     }
 }
 
@@ -186,7 +189,7 @@ impl NewTask {
 impl Loaded {
     /// Executions before the current that used up no attempt.
     pub fn spared(&self) -> u32 {
-        u32::try_from(self.task.fence.0 - i64::from(self.task.attempts)).unwrap_or(0)
+        self.task.spared()
     }
 }
 
@@ -194,7 +197,7 @@ impl TryFrom<TaskRow> for Loaded {
     type Error = crate::Error;
 
     fn try_from(row: TaskRow) -> Result<Self> {
-        let task = task(row.state()?, row.fence, row.attempts, row.max_attempts);
+        let task = Task { kept: row.kept, ..task(row.state()?, row.fence, row.attempts, row.max_attempts) };
         Ok(Loaded {
             id: TaskId(row.id),
             stage: row.stage,
@@ -242,6 +245,7 @@ fn task(state: State, fence: i64, attempts: i64, max_attempts: i64) -> Task {
         fence: Fence(fence),
         attempts: attempts.try_into().unwrap_or(u32::MAX),
         max_attempts: max_attempts.try_into().unwrap_or(0),
+        kept: 0,
     }
 }
 
@@ -275,6 +279,7 @@ impl TaskRow {
             expires_at: Millis(self.lease_expires_at.unwrap_or_default()),
             progress: self.progress.unwrap_or_default(),
             progressed_at: Millis(self.progressed_at.unwrap_or_default()),
+            has_kept: self.kept_fence == self.fence,
             terms: Terms {
                 length: Millis(0),
                 stall: self.stall_ms.map(Millis),

@@ -251,6 +251,10 @@ async fn retrying(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<(
                 "The disk of worker {worker} was full when it worked on task {task}, which is tried again in {again}, \
                  elsewhere if another worker can do it; that uses up none of its {max_attempts} attempts: {error}."
             ),
+            failure::Kind::Interrupted => format!(
+                "Task {task} was interrupted after it had got on, and is continued in {again}; that uses up none of its \
+                 {max_attempts} attempts: {error}."
+            ),
             _ => format!(
                 "Task {task} failed {attempts} of {max_attempts} times and is looked at again in {again}: {error}."
             ),

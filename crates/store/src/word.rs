@@ -36,7 +36,7 @@ impl Store {
         let mut tasks = lock(&mut tx, renewals.iter().map(|renewal| renewal.proof)).await?;
         let mut moves = Moves::new(tx.now());
         let answers = renewals.iter().map(|renewal| {
-            let renew = self.renewal(renewal.proof, renewal.progress);
+            let renew = self.renewal(renewal.proof, renewal.progress, None);
             answer(&mut tasks, renewal.proof, |task| moves.make(task, &renew, Words::default()))
         });
         let answers = answers.collect();
@@ -62,7 +62,7 @@ impl Store {
                 permille: report.permille.map(|permille| i64::from(permille.min(1000))),
                 ..Words::default()
             };
-            let renew = self.renewal(report.proof, report.progress);
+            let renew = self.renewal(report.proof, report.progress, report.kept);
             answer(&mut tasks, report.proof, |task| moves.make_begun(task, &renew, words))
         });
         let answers = answers.collect();
@@ -198,8 +198,8 @@ impl Store {
         Ok(answers)
     }
 
-    fn renewal(&self, proof: Proof, progress: i64) -> Command {
-        Command::Renew { token: proof.token, progress, length: self.options.lease }
+    fn renewal(&self, proof: Proof, progress: i64, kept: Option<i64>) -> Command {
+        Command::Renew { token: proof.token, progress, kept, length: self.options.lease }
     }
 }
 

@@ -94,6 +94,9 @@ pub struct Progress {
     pub step: Option<String>,
     /// How much is done, in thousandths.
     pub permille: Option<u16>,
+    /// Durable progress: how much the next execution continues from if this one is interrupted. It spares attempts, so a
+    /// remote worker has no way to say it.
+    pub kept: Option<i64>,
 }
 
 #[derive(Debug, Clone)]

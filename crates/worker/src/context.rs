@@ -32,6 +32,7 @@ pub struct Context {
     timeout: Option<Duration>,
     stall: Option<Duration>,
     folder: PathBuf,
+    kept_folder: Option<PathBuf>,
     made: OnceCell<()>,
     record: Mutex<Record>,
     ending: Stop,
@@ -41,6 +42,7 @@ pub struct Context {
 #[derive(Debug, Default)]
 struct Record {
     step: Option<String>,
+    kept: Option<i64>,
     steps: Vec<StepRecord>,
     usage: Usage,
     /// What must not be seen, and what is to be seen instead.
@@ -60,9 +62,29 @@ impl Context {
             timeout: job.timeout_ms.map(span),
             stall: job.stall_ms.map(span),
             folder: folder.into(),
+            kept_folder: None,
             made: OnceCell::new(),
             record: Mutex::default(),
         }
+    }
+
+    /// Names the folder that [`KeptFolder::of`](crate::kept::KeptFolder::of) opens.
+    pub(crate) fn with_kept_folder(self, folder: PathBuf) -> Self {
+        Context { kept_folder: Some(folder), ..self }
+    }
+
+    pub(crate) fn kept_folder(&self) -> Option<&Path> {
+        self.kept_folder.as_deref()
+    }
+
+    /// Says that the next execution continues from so much, in a unit of the work's own, whatever becomes of this process
+    /// and its machine. An execution that is lost after it has kept more than those before it uses up no attempt.
+    pub(crate) fn set_kept(&self, amount: u64) {
+        self.record().kept = Some(i64::try_from(amount).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn kept(&self) -> Option<i64> {
+        self.record().kept
     }
 
     /// The execution's own working directory, made when first asked for and removed when it has ended.

@@ -37,6 +37,7 @@ mod execution;
 pub mod guard;
 pub mod handler;
 mod heartbeat;
+mod kept;
 mod limits;
 mod machine;
 pub mod memory;

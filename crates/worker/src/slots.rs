@@ -58,7 +58,9 @@ impl<D: Desk> Slots<D> {
 
     /// Begins work that was leased at `began`, or a little later.
     pub fn start(&mut self, job: Assignment, began: Instant) {
-        let context = Context::new(&job, self.shared.workshop.folder(execution_id(&job)), began);
+        let workshop = &self.shared.workshop;
+        let context = Context::new(&job, workshop.folder(execution_id(&job)), began)
+            .with_kept_folder(workshop.kept_folder(job.proof.task));
         let seat = self.shared.roster.seat(job, context);
         let (span, job) = (seat.span.clone(), &seat.job);
         let trace = trace::of(job, self.shared.known_as());

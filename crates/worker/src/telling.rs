@@ -18,10 +18,11 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(crate) async fn tell<D: Desk>(shared: &Shared<D>, running: &Running) -> Infallible {
     let mut told = None;
     loop {
-        let news = (running.context.step(), permille(running));
+        let news = (running.context.step(), permille(running), running.context.kept());
         if told.as_ref() != Some(&news) {
-            let (step, permille) = news.clone();
-            let word = Progress { proof: running.job.proof, progress: running.progress(), step, permille };
+            let (step, permille, kept) = news.clone();
+            let (proof, progress) = (running.job.proof, running.progress());
+            let word = Progress { proof, progress, step, permille, kept };
             match shared.ask(shared.desk.progress(&word)).await {
                 Ok(Answer::Accepted | Answer::AlreadyAccepted) => told = Some(news),
                 Ok(Answer::Refused(refusal)) => {

@@ -25,6 +25,7 @@ mod generation;
 mod ingest;
 mod measure;
 mod package;
+mod partial;
 mod plan;
 mod probe;
 mod publish;

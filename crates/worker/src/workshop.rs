@@ -4,6 +4,7 @@
 //! <folder>/lock                      held while somebody moves in or clears away
 //! <folder>/<worker>/lock             held as long as that worker lives
 //! <folder>/<worker>/<execution>/     a working directory
+//! <folder>/kept/<task>/              what an execution leaves for the next one; see `kept`
 //! ```
 //!
 //! A worker's folder whose lock can be taken belongs to nobody: the kernel let go of it when its process
@@ -12,11 +13,18 @@
 use std::fs::{self, DirEntry, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rules::{ExecutionId, WorkerId};
+use rules::{ExecutionId, TaskId, WorkerId};
 use tracing::{debug, info, warn};
 
+use crate::kept;
+
 const LOCK: &str = "lock";
+const KEPT: &str = "kept";
+
+/// Workers look for what others left more often than this.
+const SETTLED: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(crate) struct Workshop {
@@ -43,6 +51,11 @@ impl Workshop {
         self.own.join(execution.to_string())
     }
 
+    /// Where an execution leaves what the next one of its task continues from.
+    pub fn kept_folder(&self, task: TaskId) -> PathBuf {
+        self.shared.join(KEPT).join(task.to_string())
+    }
+
     /// Removes what dead predecessors left behind, as far as it can be removed.
     pub fn clear_away(&self) -> io::Result<()> {
         let _clearing = locked(&self.shared)?;
@@ -54,13 +67,29 @@ impl Workshop {
                 }
             }
         }
-        Ok(())
+        kept::clear_away(&self.shared.join(KEPT))
     }
 
     /// Removes the worker's own folder.
     pub fn close(&self) -> io::Result<()> {
         files::remove(&self.own)
     }
+}
+
+/// What workers that are gone left in the folder they shared, and nobody has removed since. Changes nothing.
+pub fn left_behind(shared: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(shared) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let left = entries.flatten().filter(|entry| is_a_workers(entry) && is_settled(entry));
+    Ok(left.map(|entry| entry.path()).filter(|folder| is_abandoned(folder)).collect())
+}
+
+/// Made a while ago: its worker has had time to take the lock, and a later one to remove it.
+fn is_settled(entry: &DirEntry) -> bool {
+    let made = entry.metadata().and_then(|found| found.modified());
+    made.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTLED))
 }
 
 fn locked(folder: &Path) -> io::Result<File> {

@@ -41,7 +41,13 @@ async fn what_happens_is_told_by_the_channels_of_document_001() {
     let video = process.store.create_video(&new).await.unwrap();
     process.store.submit(&NewJob { video: Some(video), ..job(1, 5) }).await.unwrap();
     let task = process.store.claim(process.worker, 1).await.unwrap().remove(0);
-    let word = Progress { proof: task.proof, progress: 1, step: Some("encode".into()), permille: Some(420) };
+    let word = Progress {
+        proof: task.proof,
+        progress: 1,
+        step: Some("encode".into()),
+        permille: Some(420),
+        kept: None,
+    };
     process.store.progress(&[word]).await.unwrap();
     let progress = next(&format!("transcode_progress:{video}")).await;
     let publication = Publication { video, manifest: json!({}), renditions: Vec::new() };
@@ -66,7 +72,7 @@ async fn one_process_looks_and_another_hears_how_far_work_is() {
 
     let id = here.store.submit(&job(1, 5)).await.unwrap().id();
     let task = here.store.claim(here.worker, 1).await.unwrap().remove(0);
-    let word = Progress { proof: task.proof, progress: 1, step: None, permille: Some(7) };
+    let word = Progress { proof: task.proof, progress: 1, step: None, permille: Some(7), kept: None };
     here.store.progress(&[word]).await.unwrap();
 
     let progress = loop {

@@ -170,6 +170,7 @@ fn name(jobs: &[Shape], at: At) -> String {
 impl std::fmt::Display for Word {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Word::Keep => f.write_str("keep"),
             Word::Progress(_) => f.write_str("progress"),
             Word::Commit => f.write_str("commit"),
             Word::Fail(kind) => write!(f, "fail ({kind})"),

@@ -125,8 +125,8 @@ fn is_of_the_dead(task: &Task) -> bool {
     matches!(&task.state, State::Running { lease, .. } if lease.worker == DEAD)
 }
 
-/// A claim counts an attempt and raises the fence; only work given back or withdrawn takes the attempt back,
-/// and only a person's retry begins a new count.
+/// A claim counts an attempt and raises the fence; only work given back or withdrawn takes the attempt back, or a lost
+/// worker's that left durable progress, and only a person's retry begins a new count.
 fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
     let ended_without_counting = matches!(
         event.failure,
@@ -136,6 +136,7 @@ fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
                 | failure::Kind::Drained
                 | failure::Kind::StorageAway
                 | failure::Kind::DiskFull
+                | failure::Kind::Interrupted
                 | failure::Kind::Withdrawn
         )
     );
@@ -145,11 +146,13 @@ fn miscounted(event: &Event, before: &Task, after: &Task) -> Option<Breach> {
         _ if ended_without_counting => before.attempts - 1,
         _ => before.attempts,
     };
+    let has_kept = matches!(&before.state, State::Running { lease, .. } if lease.has_kept);
+    let is_spared_in_vain = event.failure == Some(failure::Kind::Interrupted) && !has_kept;
     let fence = before.fence.0 + i64::from(event.command == "claim");
     let is_failure_told = event.failure.is_some() == matches!(event.execution, Some((_, Aborted)));
     let is_right =
         (attempts, fence, before.max_attempts) == (after.attempts, after.fence.0, after.max_attempts);
-    (!is_right || !is_failure_told).then_some(Breach::Miscounted)
+    (!is_right || !is_failure_told || is_spared_in_vain).then_some(Breach::Miscounted)
 }
 
 /// What a cancel's settling released, the cancel withdraws.

@@ -43,6 +43,8 @@ pub struct Faults {
     pub fleet: bool,
     /// The workers are remote: that one of them calls work hopeless needs to be confirmed.
     pub remote: bool,
+    /// Work leaves durable progress, and its worker dies or falls silent all the same.
+    pub keeps: bool,
 }
 
 impl Faults {
@@ -56,8 +58,9 @@ impl Faults {
         person: false,
         fleet: false,
         remote: false,
+        keeps: false,
     };
-    /// All but the fleet's own affairs, which multiply everything else.
+    /// All but the fleet's own affairs and durable progress, which multiply everything else.
     pub const ALL: Faults = Faults {
         crash: true,
         drain: true,
@@ -68,6 +71,7 @@ impl Faults {
         person: true,
         fleet: false,
         remote: false,
+        keeps: false,
     };
 }
 

@@ -79,6 +79,12 @@ pub fn remote_workers() -> Config {
     Config { faults, ..Config::new("remote workers", vec![stages]) }
 }
 
+/// Work that continues where the execution before it was interrupted.
+pub fn durable_progress() -> Config {
+    let faults = Faults { keeps: true, person: false, drain: false, storage: false, ..Faults::ALL };
+    Config { faults, ..Config::new("durable progress", one_task().jobs) }
+}
+
 /// A worker in good health whose encoder may stand still.
 pub fn hung_encoder() -> Config {
     let faults = Faults { drain: false, ..Faults::ALL };

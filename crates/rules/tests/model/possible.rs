@@ -83,6 +83,9 @@ fn words(config: &Config, memory: &Process, step: Step) -> Vec<Word> {
     if config.stall.is_some() {
         words.push(Word::Progress(1));
     }
+    if config.faults.keeps {
+        words.push(Word::Keep);
+    }
     match step {
         Step::Reporting(word) => words.push(word),
         Step::Working => {

@@ -154,7 +154,7 @@ fn say(world: &mut World, process: usize, word: Word) {
 fn deliver(config: &Config, tx: &mut Transaction, letter: Letter, stays: bool) {
     let command = command(config, tx.world.at(letter.at), letter);
     let answer = match letter.word {
-        Word::Progress(_) | Word::Commit => tx.make_begun(letter.at, &command),
+        Word::Progress(_) | Word::Keep | Word::Commit => tx.make_begun(letter.at, &command),
         Word::Fail(_) => tx.make(letter.at, &command),
     };
     if !stays {
@@ -166,7 +166,8 @@ fn deliver(config: &Config, tx: &mut Transaction, letter: Letter, stays: bool) {
 pub fn command(config: &Config, row: &TaskRow, letter: Letter) -> Command {
     let token = letter.token;
     match letter.word {
-        Word::Progress(progress) => Command::Renew { token, progress, length: TICK },
+        Word::Progress(progress) => Command::Renew { token, progress, kept: None, length: TICK },
+        Word::Keep => Command::Renew { token, progress: 0, kept: Some(1), length: TICK },
         Word::Commit => Command::Commit { token },
         // At their limit, executions that are spared are failures as any other.
         Word::Fail(kind) => {
@@ -186,7 +187,7 @@ fn hear(process: &mut Process, letter: Letter, answer: Result<(), Refusal>) {
     let is_current = process.claim.as_ref().is_some_and(|claim| claim.token == letter.token);
     match (letter.word, answer) {
         _ if !is_current => {}
-        (Word::Progress(_), Ok(())) | (_, Err(Refusal::LeaseExpired)) => {}
+        (Word::Progress(_) | Word::Keep, Ok(())) | (_, Err(Refusal::LeaseExpired)) => {}
         (Word::Commit | Word::Fail(_), Ok(())) | (_, Err(_)) => process.claim = None,
     }
 }

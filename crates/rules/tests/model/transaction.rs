@@ -38,7 +38,7 @@ impl<'a> Transaction<'a> {
         let of_move = || audit::of_move(&change.event, &before, row, self.action);
         self.breach =
             self.breach.or_else(|| audit::of_witness(command, &change.event, &before)).or_else(of_move);
-        row.forget_fence();
+        row.forget_growth();
         self.events.push((at, change.event));
         Ok(())
     }

@@ -74,6 +74,11 @@ fn work_given_back_for_the_storages_sake_is_done_in_the_end() {
 }
 
 #[test]
+fn work_that_is_interrupted_after_durable_progress_is_done_in_the_end() {
+    holds(configs::durable_progress(), 1_000);
+}
+
+#[test]
 fn a_hung_encoder_loses_its_lease_however_lively_its_worker() {
     holds(configs::hung_encoder(), 70_000);
 }

@@ -87,6 +87,8 @@ pub enum Step {
 pub enum Word {
     /// Renews the lease of work that has got so far.
     Progress(i64),
+    /// As progress, and says that the next execution can continue from more than before.
+    Keep,
     Commit,
     Fail(failure::Kind),
 }
@@ -247,9 +249,10 @@ impl TaskRow {
         matches!(self.task.state, State::Error { next: Next::Final, .. }) && !self.is_withdrawn
     }
 
-    /// The fence grows for ever, and no rule reads it: it is checked as it grows, and then set back.
-    pub fn forget_fence(&mut self) {
+    /// What grows for ever, and rules only compare with less: it is checked as it grows, and then set back.
+    pub fn forget_growth(&mut self) {
         self.task.fence = Fence(0);
+        self.task.kept = 0;
     }
 }
 

@@ -151,7 +151,7 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         Command::Rerun => ["rerun" => Command::Rerun],
         Command::Claim { .. } => ["claim" => Command::Claim { worker, token, terms: TERMS }],
         Command::Start { .. } => ["start" => Command::Start { token }],
-        Command::Renew { .. } => ["renew" => Command::Renew { token, progress: 0, length: LENGTH }],
+        Command::Renew { .. } => ["renew" => Command::Renew { token, progress: 0, kept: None, length: LENGTH }],
         Command::Commit { .. } => ["commit" => Command::Commit { token }],
         Command::Fail { kind: failure::Kind::Transient, .. } => [
             "fail, transient" => fail(failure::Kind::Transient),
@@ -186,6 +186,9 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         Command::Fail { kind: failure::Kind::WorkerLost, .. } => [
             "fail, worker_lost" => fail(failure::Kind::WorkerLost),
         ],
+        Command::Fail { kind: failure::Kind::Interrupted, .. } => [
+            "fail, interrupted" => fail(failure::Kind::Interrupted),
+        ],
         Command::Fail { kind: failure::Kind::Withdrawn, .. } => [
             "fail, withdrawn" => fail(failure::Kind::Withdrawn),
         ],
@@ -204,18 +207,29 @@ fn running_on(terms: Terms) -> State {
     State::Running { lease, execution: Status::InProgress }
 }
 
+fn kept(state: State) -> State {
+    match state {
+        State::Running { lease, execution } => {
+            State::Running { lease: Lease { has_kept: true, ..lease }, execution }
+        }
+        other => other,
+    }
+}
+
 fn error(next: Next) -> State {
     State::Error { failure: failure::Kind::Transient, next }
 }
 
-/// What runs comes twice: with an attempt left, and as the last one.
+/// What runs comes three times: with an attempt left, as the last one, and as the last one with durable progress.
 fn with_attempts((heading, state): (String, State)) -> Vec<(String, Task)> {
-    let task = |attempts, state| Task { state, fence: Fence(1), attempts, max_attempts: MAX_ATTEMPTS };
+    let task =
+        |attempts, state| Task { state, fence: Fence(1), attempts, max_attempts: MAX_ATTEMPTS, kept: 0 };
     let is_in_progress = state.execution() == Some(Status::InProgress);
     match &state {
         State::Running { lease, .. } if is_in_progress && lease.terms == TERMS => vec![
             (heading.clone(), task(1, state.clone())),
-            (format!("{heading}, last attempt"), task(MAX_ATTEMPTS, state)),
+            (format!("{heading}, last attempt"), task(MAX_ATTEMPTS, state.clone())),
+            (format!("{heading}, last attempt, durable progress"), task(MAX_ATTEMPTS, kept(state))),
         ],
         State::New | State::Ready { .. } => vec![(heading, task(0, state))],
         State::Running { .. } | State::Done { .. } | State::Error { .. } => vec![(heading, task(1, state))],

@@ -212,7 +212,7 @@ async fn progress(
 fn progress_of(worker: WorkerId, report: &Report) -> Progress {
     let step = report.step.as_deref().map(bounds::step);
     let proof = report.proof.shown_by(worker);
-    Progress { proof, progress: report.progress, step, permille: report.permille }
+    Progress { proof, progress: report.progress, step, permille: report.permille, kept: None }
 }
 
 /// Hand in a result. The server looks at every file before it commits

@@ -1,6 +1,6 @@
 //! Events, read from a cursor on.
 
-use crate::shop::{commit_all, commit_of, new_job, planned, simple, wide};
+use crate::shop::{commit_all, commit_of, new_job, planned, progress_of, simple, wide};
 use crate::world::{OFFLINE, World};
 use rules::worker::Command;
 use rules::{JobId, TaskId, VideoId, failure};
@@ -379,7 +379,7 @@ async fn work_under_way_is_shown(world: &World) {
     let task = world.claim(worker).await;
     assert!(world.store.running(10).await.unwrap().is_empty(), "it has not begun");
     let progress =
-        wire::Progress { proof: task.proof, progress: 1, step: Some("cut".into()), permille: Some(250) };
+        wire::Progress { step: Some("cut".into()), permille: Some(250), ..progress_of(task.proof, 1) };
     world.store.progress(&[progress]).await.unwrap();
 
     let running = world.store.running(10).await.unwrap();

@@ -1,7 +1,8 @@
 //! Leases of workers that are known to be dead.
 
-use crate::shop::{commit_of, hello, simple, spec, wide};
-use crate::world::World;
+use crate::shop::{commit_of, hello, progress_of, simple, spec, wide};
+use crate::world::{LEASE, World};
+use rules::failure::MOST_SPARED;
 use rules::job::State;
 use rules::spec::Spec;
 use rules::task::{Death, Refusal};
@@ -9,15 +10,18 @@ use rules::{JobId, WorkerId};
 use serde_json::json;
 use store::alert;
 use uuid::Uuid;
-use wire::{Answer, Hello, Kind};
+use wire::{Answer, Assignment, Hello, Kind, Progress};
 
 on_both_engines![
     a_death_uses_up_an_attempt_and_is_followed_by_a_backoff,
     a_death_raises_an_alert_and_leaves_a_diagnostic,
     work_of_a_process_that_a_person_ended_is_free,
     a_lease_that_ran_out_unnoticed_is_released_too,
-    a_worker_that_was_taken_for_dead_is_refused,
     a_new_server_process_counts_only_the_worker_of_the_one_before_as_dead,
+    a_worker_that_was_taken_for_dead_is_refused,
+    a_worker_that_is_lost_after_durable_progress_uses_up_no_attempt,
+    durable_progress_that_is_no_more_than_before_spares_nothing,
+    work_that_is_interrupted_for_ever_comes_to_an_end,
     with_nothing_leased_there_is_nothing_to_release,
     a_task_that_kills_its_workers_fails_its_job_and_no_other,
     a_worker_that_comes_back_again_and_again_ends_the_task_that_kills_it,
@@ -105,10 +109,6 @@ async fn a_lease_that_ran_out_unnoticed_is_released_too(world: &World) {
     assert_eq!(world.tasks(job).await[0].attempts, 1);
 }
 
-async fn a_worker_that_was_taken_for_dead_is_refused(world: &World) {
-    let worker = world.worker("noop").await;
-    world.submit(simple()).await;
-    let task = world.claim(worker).await;
 async fn a_new_server_process_counts_only_the_worker_of_the_one_before_as_dead(world: &World) {
     assert_eq!(world.store.lose_server_worker().await.unwrap(), 0, "there was no server");
     let begin = async |kind| {
@@ -129,9 +129,73 @@ async fn a_new_server_process_counts_only_the_worker_of_the_one_before_as_dead(w
     assert_eq!(world.store.lose_server_worker().await.unwrap(), 0, "once for one death");
 }
 
+async fn a_worker_that_was_taken_for_dead_is_refused(world: &World) {
+    let worker = world.worker("noop").await;
+    world.submit(simple()).await;
+    let task = world.claim(worker).await;
     die(world, worker).await;
 
     assert_eq!(world.commit(&task).await, Answer::Refused(Refusal::NotRunning));
+}
+
+/// Says that the next execution can continue from so much.
+async fn keep(world: &World, task: &Assignment, kept: i64) {
+    let said = Progress { kept: Some(kept), ..progress_of(task.proof, kept) };
+    assert_eq!(world.store.progress(&[said]).await.unwrap(), [Answer::Accepted]);
+}
+
+async fn a_worker_that_is_lost_after_durable_progress_uses_up_no_attempt(world: &World) {
+    let job = world.submit(hasty("download", 1)).await;
+    for round in 1..6 {
+        let worker = world.worker("noop").await;
+        let task = world.claim(worker).await;
+        keep(world, &task, round).await;
+        if round % 2 == 0 {
+            assert_eq!(die(world, worker).await, 1);
+        } else {
+            world.turn(LEASE);
+            assert_eq!(world.store.recover(10).await.unwrap().len(), 1);
+        }
+        let ended = world.latest(task.proof.task).await;
+        assert_eq!(ended.failure.as_deref(), Some("interrupted"));
+        assert_eq!(world.tasks(job).await[0].attempts, 0);
+        wait(world).await;
+    }
+    let worker = world.worker("noop").await;
+    let task = world.claim(worker).await;
+    world.commit(&task).await;
+    world.orchestrate().await;
+
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn durable_progress_that_is_no_more_than_before_spares_nothing(world: &World) {
+    let job = world.submit(hasty("download", 1)).await;
+    for (kept, attempts) in [(5, 0), (5, 1), (4, 2), (0, 3)] {
+        let worker = world.worker("noop").await;
+        let task = world.claim(worker).await;
+        keep(world, &task, kept).await;
+        world.renew(&task, 100).await;
+        die(world, worker).await;
+
+        assert_eq!(world.tasks(job).await[0].attempts, attempts, "{kept}");
+        wait(world).await;
+    }
+
+    assert!(world.is(job, State::Failed).await);
+}
+
+async fn work_that_is_interrupted_for_ever_comes_to_an_end(world: &World) {
+    let job = world.submit(hasty("download", 1)).await;
+    for round in 0..i64::from(MOST_SPARED) + 3 {
+        let worker = world.worker("noop").await;
+        let task = world.claim(worker).await;
+        keep(world, &task, round + 1).await;
+        die(world, worker).await;
+        wait(world).await;
+    }
+
+    assert!(world.is(job, State::Failed).await);
 }
 
 async fn with_nothing_leased_there_is_nothing_to_release(world: &World) {

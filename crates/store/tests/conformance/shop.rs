@@ -88,7 +88,7 @@ pub fn failure_of(proof: Proof, kind: failure::Kind, message: &str) -> Failure {
 }
 
 pub fn progress_of(proof: Proof, progress: i64) -> Progress {
-    Progress { proof, progress, step: None, permille: None }
+    Progress { proof, progress, step: None, permille: None, kept: None }
 }
 
 /// What an orchestrator does in one round; with several stores, several orchestrators.

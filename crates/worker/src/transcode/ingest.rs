@@ -1,8 +1,10 @@
 //! A file that somebody named by its address is fetched, once and whole, to where all later stages read it.
 //!
 //! It has its place before it is there. Whoever fetches it first puts it there, and whoever comes later takes what is
-//! there: so an execution that lost its lease can replace nothing.
+//! there: so an execution that lost its lease can replace nothing. What has arrived outlives the execution
+//! ([`super::partial`]), and the next one asks for the rest.
 
+use super::partial::{Arrived, Partial};
 use super::tools::disk;
 use super::{Work, outcome};
 use crate::depot::{Depot, ask};
@@ -16,8 +18,9 @@ use reqwest::header::{
 };
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
+use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use wire::Arrival;
@@ -48,6 +51,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 const TRIES: u32 = 10;
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How often what has arrived is made durable.
+const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
@@ -68,21 +73,25 @@ async fn arrive(work: &Work<'_>, fetch: &Fetch) -> Result<Fetched, Failed> {
     if let (Depot::Bucket(bucket), true) = (&work.tools.depot, to.is_relative()) {
         return arrive_in(bucket, work, fetch).await;
     }
+    // First, for the file may become the source itself: nothing is written to it once it has its place.
+    let partial = Partial::open(work.context).await?;
     if !to.exists() {
-        let (fetched, to) = (bring(work, fetch).await?, to.clone());
+        let (fetched, to) = (bring(work, fetch, &partial).await?, to.clone());
         let placed = move || {
             let placed = Step::Arrive.around(|| files::first(&fetched, &to));
             placed.map_err(|error| disk("keeping", &to, &error))
         };
         work.blocking(placed).await?;
     }
+    partial.remove().await;
     work.blocking(move || read_through(&to)).await
 }
 
 async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Fetched, Failed> {
     let moved = || work.context.progress.beat();
+    let partial = Partial::open(work.context).await?;
     if !ask(work.context, bucket.has(&fetch.to)).await? {
-        let fetched = bring(work, fetch).await?;
+        let fetched = bring(work, fetch, &partial).await?;
         let placing = async {
             match Step::ArriveObject.across(bucket.send_new(&fetched, &fetch.to, &moved)).await {
                 Ok(_) | Err(bucket::Error::Taken(_)) => Ok(()),
@@ -91,6 +100,7 @@ async fn arrive_in(bucket: &Bucket, work: &Work<'_>, fetch: &Fetch) -> Result<Fe
         };
         ask(work.context, placing).await?;
     }
+    partial.remove().await;
     // What is told of it now must be true of it for ever.
     ask(work.context, Step::Seal.across(bucket.seal(&fetch.to))).await?;
     let Written { bytes, sha256 } = ask(work.context, bucket.measure(&fetch.to, &moved)).await?;
@@ -103,8 +113,8 @@ fn read_through(path: &Path) -> Result<Fetched, Failed> {
     Ok(Fetched { path: name.to_string_lossy().into_owned(), bytes: read.bytes, sha256: read.sha256 })
 }
 
-/// Fetches the file into the execution's own folder, and returns its name there.
-async fn bring(work: &Work<'_>, fetch: &Fetch) -> Result<PathBuf, Failed> {
+/// Fetches the file, or what is missing of it; its name on this disk.
+async fn bring(work: &Work<'_>, fetch: &Fetch, partial: &Partial) -> Result<PathBuf, Failed> {
     let reach = Reach::private(fetch.allow_private);
     let url = reach.parse(&fetch.url).map_err(|refused| Failed::permanent(refused.to_string()))?;
     let client = reach
@@ -114,28 +124,56 @@ async fn bring(work: &Work<'_>, fetch: &Fetch) -> Result<PathBuf, Failed> {
         .read_timeout(SILENCE)
         .build()
         .map_err(|error| Failed::transient(outbound::told(error)))?;
-    let path = work.context.folder().await?.join("source");
-    let file = File::create(&path).await.map_err(|error| disk("making", &path, &error))?;
-    let mut download =
-        Download { work, client, url, path, file, at: 0, whole: None, version: None, limit: fetch.max_bytes };
+    let arrived = partial.arrived(fetch).await;
+    let path = partial.file();
+    let mut file = File::options().create(true).truncate(false).write(true).open(&path).await;
+    if let Ok(file) = &mut file {
+        continue_at(file, arrived.bytes).await.map_err(|error| disk("making", &path, &error))?;
+    }
+    let file = file.map_err(|error| disk("making", &path, &error))?;
+    let Arrived { bytes: at, whole, version } = arrived;
+    let mut download = Download {
+        work,
+        client,
+        url,
+        partial,
+        fetch,
+        path,
+        file,
+        at,
+        fetched: 0,
+        whole,
+        version,
+        noted: Instant::now(),
+    };
     download.run().await?;
-    work.context.count_bytes(download.at, 0);
+    work.context.count_bytes(download.fetched, 0);
     Ok(download.path)
+}
+
+async fn continue_at(file: &mut File, at: u64) -> std::io::Result<()> {
+    file.set_len(at).await?;
+    file.seek(SeekFrom::Start(at)).await.map(drop)
 }
 
 struct Download<'a> {
     work: &'a Work<'a>,
     client: Client,
     url: Url,
+    partial: &'a Partial,
+    fetch: &'a Fetch,
     path: PathBuf,
     file: File,
     /// How much is there.
     at: u64,
+    /// How much of that this execution has fetched.
+    fetched: u64,
     /// How much there will be, if that is known.
     whole: Option<u64>,
     /// What must be the same for the rest to fit.
     version: Option<String>,
-    limit: u64,
+    /// When it was last noted how much is there.
+    noted: Instant,
 }
 
 /// Why a try ended before the file did.
@@ -171,6 +209,9 @@ impl Download<'_> {
 
     /// Asks for what is missing, or for all where the other side cannot say that it is still the same file.
     async fn go_on(&mut self) -> Result<(), Ended> {
+        if self.at > 0 && self.whole == Some(self.at) {
+            return Ok(());
+        }
         let mut request = self.client.get(self.url.clone());
         if let Some(version) = self.version.as_ref().filter(|_| self.at > 0) {
             request = request.header(RANGE, format!("bytes={}-", self.at)).header(IF_RANGE, version);
@@ -179,6 +220,7 @@ impl Download<'_> {
         self.begin(&answer).await?;
         while let Some(block) = answer.chunk().await.map_err(|error| self.broken(error))? {
             self.at += block.len() as u64;
+            self.fetched += block.len() as u64;
             self.fits(self.at)?;
             self.work.tools.room.room_to_go_on(block.len()).map_err(|why| self.no_room(&why))?;
             self.file.write_all(&block).await.map_err(|error| self.disk(&error))?;
@@ -186,6 +228,7 @@ impl Download<'_> {
             if let Some(whole) = self.whole.filter(|whole| *whole > 0) {
                 self.work.context.progress.set_fraction(self.at as f64 / whole as f64);
             }
+            self.note().await?;
         }
         match self.whole {
             Some(whole) if whole != self.at => {
@@ -212,8 +255,23 @@ impl Download<'_> {
         self.fits(self.whole.unwrap_or(0))?;
         self.has_room()?;
         self.at = 0;
-        self.file.set_len(0).await.map_err(|error| self.disk(&error))?;
-        self.file.rewind().await.map_err(|error| self.disk(&error))?;
+        continue_at(&mut self.file, 0).await.map_err(|error| disk("keeping", &self.path, &error))?;
+        Ok(())
+    }
+
+    /// Has what arrived on the disk, and says so, where the next execution can ask for the rest.
+    async fn note(&mut self) -> Result<(), Failed> {
+        if self.version.is_none() || self.noted.elapsed() < NOTED_EVERY {
+            return Ok(());
+        }
+        self.file.flush().await.map_err(|error| self.disk(&error))?;
+        self.file.sync_data().await.map_err(|error| self.disk(&error))?;
+        let arrived = Arrived { bytes: self.at, whole: self.whole, version: self.version.clone() };
+        self.partial.note(self.fetch, &arrived).await.map_err(|error| self.disk(&error))?;
+        if self.partial.is_kept() {
+            self.work.context.set_kept(self.at);
+        }
+        self.noted = Instant::now();
         Ok(())
     }
 
@@ -225,10 +283,11 @@ impl Download<'_> {
     }
 
     fn fits(&self, bytes: u64) -> Result<(), Failed> {
-        if bytes <= self.limit {
+        if bytes <= self.fetch.max_bytes {
             return Ok(());
         }
-        let why = format!("the file is larger than {} bytes, the most this server takes", self.limit);
+        let why =
+            format!("the file is larger than {} bytes, the most this server takes", self.fetch.max_bytes);
         Err(Failed::permanent(self.told(&why)))
     }
 

@@ -55,7 +55,7 @@ fn failure(kind: failure::Kind) -> Failure {
 }
 
 fn progress() -> Progress {
-    Progress { proof: proof(), progress: 4, step: Some("encode".into()), permille: Some(250) }
+    Progress { proof: proof(), progress: 4, step: Some("encode".into()), permille: Some(250), kept: None }
 }
 
 pub async fn words_reach_the_server_and_its_answers_come_back() {

@@ -36,7 +36,7 @@ impl Elsewhere {
     }
 }
 
-fn answer(caller: TcpStream, file: &[u8], asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn answer(mut caller: TcpStream, file: &[u8], asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
     let mut lines = BufReader::new(caller.try_clone()?).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
     let path = first.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default().to_owned();
@@ -56,6 +56,17 @@ fn answer(caller: TcpStream, file: &[u8], asked: &Mutex<Vec<String>>) -> std::io
     match path.as_str() {
         // A third at a time, and the connection ends.
         "/cut.mp4" => send(caller, &file[from..], from, file.len(), third, "ETag: \"v1\"\r\n"),
+        // A sixth of it, and then hardly anything, until somebody asks for the fifth time.
+        "/slow.mp4" => {
+            let most = if times < 5 { file.len() / 6 } else { file.len() };
+            let version = "ETag: \"v1\"\r\n";
+            send(caller.try_clone()?, &file[from..], from, file.len(), most, version)?;
+            for byte in &file[(from + most).min(file.len())..] {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                caller.write_all(&[*byte])?;
+            }
+            Ok(())
+        }
         // Cannot say whether it is still the same file; whole at the second time.
         "/unversioned.mp4" => {
             send(caller, file, 0, file.len(), if times == 1 { third } else { file.len() }, "")

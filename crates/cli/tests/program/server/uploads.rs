@@ -12,6 +12,7 @@ on_both_engines![
     an_upload_is_hashed_on_the_way_and_becomes_a_stream,
     an_upload_that_breaks_off_or_is_refused_leaves_nothing,
     a_video_is_fetched_from_its_address_whatever_happens_on_the_way,
+    a_fetch_that_is_interrupted_after_more_has_arrived_uses_up_no_attempt,
     what_cannot_be_fetched_is_told_and_leaves_nothing,
     a_tus_client_goes_on_after_the_server_was_killed,
     the_tus_protocol_is_kept_to,
@@ -79,6 +80,39 @@ fn a_video_is_fetched_from_its_address_whatever_happens_on_the_way(engine: Engin
     assert!(went_on >= 2, "{:?}", elsewhere.asked("/cut.mp4"));
     assert!(elsewhere.asked("/unversioned.mp4").iter().all(String::is_empty));
     assert_eq!(house.get("/api/videos/1")["title"], "moved");
+    house.is_healthy();
+}
+
+fn a_fetch_that_is_interrupted_after_more_has_arrived_uses_up_no_attempt(engine: Engine) {
+    use sha2::{Digest, Sha256};
+    let settings = [
+        ("VODMILL_SERVER_SLOTS", "2"),
+        ("VODMILL_IMPORT_ALLOW_PRIVATE", "true"),
+        ("VODMILL_BACKOFF_SECONDS", "0.3"),
+    ];
+    let mut house = House::with(engine, &settings);
+    let bytes = std::fs::read(house.sample("talk.mp4", 2)).unwrap();
+    let elsewhere = Elsewhere::with(bytes.clone());
+    let url = elsewhere.url("/slow.mp4");
+    let video = good(house.admin("POST", "/api/videos").json(&json!({ "url": url })).send().unwrap());
+
+    let kept = |house: &House| house.world.count("SELECT max(kept) FROM task");
+    for _ in 0..4 {
+        let before = kept(&house);
+        until("more has arrived", || kept(&house) > before);
+        house.kill();
+        house.start();
+    }
+
+    let video = house.video_is(video["id"].as_i64().unwrap(), "ready");
+    assert_eq!(video["source_sha256"], hex::encode(Sha256::digest(&bytes)));
+    let executions = house.get(&format!("/api/jobs/{}/executions", video["job"]));
+    let failures = executions.as_array().unwrap().iter().filter_map(|it| it["failure"].as_str());
+    assert_eq!(failures.collect::<Vec<_>>(), ["interrupted"; 4], "{executions}");
+    let asked = elsewhere.asked("/slow.mp4");
+    assert_eq!(asked.iter().map(String::is_empty).collect::<Vec<_>>(), [true, false, false, false, false]);
+    let left = std::fs::read_dir(house.world.folder.path().join("work/kept")).unwrap().count();
+    assert_eq!(left, 0, "what is fetched is not kept twice");
     house.is_healthy();
 }
 

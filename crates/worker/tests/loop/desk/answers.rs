@@ -64,7 +64,7 @@ impl wire::Desk for FakeDesk {
         let refusal = self.with(|desk| desk.refuses_renewals);
         let answer = |renewal: &Renewal| {
             let Renewal { proof, progress } = *renewal;
-            let renew = Command::Renew { token: proof.token, progress, length: LEASE };
+            let renew = Command::Renew { token: proof.token, progress, kept: None, length: LEASE };
             refusal.map_or_else(|| self.decide(proof, &[renew]), Answer::Refused)
         };
         Ok(renewals.iter().map(answer).collect())
@@ -76,7 +76,7 @@ impl wire::Desk for FakeDesk {
         let (token, progress) = (word.proof.token, word.progress);
         Ok(self.decide(
             word.proof,
-            &[Command::Start { token }, Command::Renew { token, progress, length: LEASE }],
+            &[Command::Start { token }, Command::Renew { token, progress, kept: None, length: LEASE }],
         ))
     }
 
