@@ -3,7 +3,7 @@
 //! | duty | when | file |
 //! | --- | --- | --- |
 //! | settle commits, release what is next, expand plans, retry, judge final errors | woken, and a poll behind | [`advance`] |
-//! | take back expired leases, notice silent workers and stragglers | by the clock | [`recovery`] |
+//! | take back expired leases, notice silent workers and stragglers, note the time | by the clock | [`recovery`] |
 //! | deliver effects | woken, and a poll behind | [`effects`] |
 //! | post alerts | woken, and a poll behind | [`webhook`] |
 //! | archive, prune, prepare and drop history | now and then | [`housekeeping`] |
@@ -94,6 +94,7 @@ pub async fn run(store: Store, options: Options, shutdown: CancellationToken) {
             tokio::join!(
                 advance::commits(&store, &options),
                 advance::failures(&store, &options),
+                recovery::clock(&store, &options),
                 recovery::leases(&store, &options),
                 recovery::workers(&store, &options),
                 recovery::stragglers(&store, &options),

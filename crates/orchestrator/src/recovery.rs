@@ -3,9 +3,11 @@
 use crate::Options;
 use crate::duty::{Look, repeat};
 use crate::late::Late;
+use std::time::Duration;
 use store::{Result, Store};
 
 const BATCH: i64 = 500;
+const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn leases(store: &Store, options: &Options) {
     let late = Late::new(options, options.recovery_interval);
@@ -34,6 +36,12 @@ async fn recover(store: &Store, late: &Late<'_>) -> Result<Look> {
             return Ok(Look::Idle);
         }
     }
+}
+
+/// PostgreSQL's time goes on where it was when its clock is set back, because it is noted how far it was.
+pub(crate) async fn clock(store: &Store, options: &Options) {
+    let note = async || store.note_clock().await.map(|()| Look::Idle);
+    repeat("note the time", options.by_clock(NOTED_EVERY), note).await;
 }
 
 /// Work that is far behind its fellows while workers are idle is begun a second time.

@@ -6,7 +6,7 @@
 use crate::dialect::{self, Engine, Statement};
 use crate::error::{Error, Result};
 use crate::fullness::Fullness;
-use crate::machine_clock::{self, MachineClock};
+use crate::machine_clock::{self, MachineClock, Seen};
 use crate::rows::{self, Batch, Column, Shape};
 use crate::text;
 use crate::transaction::{self, Patience};
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub struct Db {
     pub(crate) pool: Pool,
     pub(crate) clock: Clock,
-    /// Where the machine's clock is the database's.
+    /// What keeps the database's time from going back.
     pub(crate) machine: MachineClock,
     /// Whether statements may outlive their transaction on the server: not behind a transaction-mode pooler.
     pub(crate) keeps_statements: bool,
@@ -220,15 +220,52 @@ impl Db {
     }
 
     async fn now(&self, tx: &mut Tx, begin: &'static str) -> Result<Millis> {
-        let database = match tx.inner {
-            Inner::Postgres(_) => Millis(tx.query(begin).one::<(i64,)>().await?.0),
-            Inner::Sqlite(_) if matches!(self.clock, Clock::Manual(_)) => Millis(0),
-            Inner::Sqlite(_) => self.machine_time(tx).await,
-        };
-        Ok(match &self.clock {
-            Clock::Database => database,
-            Clock::Manual(hand) => Millis(hand.load(Ordering::SeqCst)),
-        })
+        if let Inner::Sqlite(_) = tx.inner {
+            return match &self.clock {
+                Clock::Database => Ok(self.machine_time(tx).await),
+                Clock::Manual(hand) => Ok(Millis(hand.load(Ordering::SeqCst))),
+            };
+        }
+        let asked = machine_clock::since_boot();
+        let (wall,): (i64,) = tx.query(begin).one().await?;
+        match &self.clock {
+            Clock::Database => self.postgres_time(tx, &machine_clock::answered(wall, asked)).await,
+            Clock::Manual(hand) => Ok(Millis(hand.load(Ordering::SeqCst))),
+        }
+    }
+
+    /// PostgreSQL's time. About once a second a transaction also reads what PostgreSQL remembers of it.
+    async fn postgres_time(&self, tx: &mut Tx, seen: &Seen) -> Result<Millis> {
+        if self.machine.is_stale(seen) {
+            self.learn_clock(tx, seen).await?;
+        }
+        Ok(self.machine.now(seen))
+    }
+
+    async fn learn_clock(&self, tx: &mut Tx, seen: &Seen) -> Result<()> {
+        let known: Option<(String,)> = tx.query(REMEMBERED).optional().await?;
+        self.machine.learn(known.and_then(|(anchor,)| anchor.parse().ok()), seen);
+        Ok(())
+    }
+
+    /// Reads for the first time what PostgreSQL remembers of its time, once there is a schema.
+    pub(crate) async fn begin_clock(&self) -> Result<()> {
+        if self.is_postgres() && matches!(self.clock, Clock::Database) {
+            let mut tx = self.read().await?;
+            self.learn_clock(&mut tx, &machine_clock::look()).await?;
+        }
+        Ok(())
+    }
+
+    /// Has PostgreSQL remember its time, for all processes.
+    pub(crate) async fn note_clock(&self) -> Result<()> {
+        let (Pool::Postgres(pool), Clock::Database) = (&self.pool, &self.clock) else { return Ok(()) };
+        drop(self.look().await?);
+        let Some(anchor) = self.machine.written(&machine_clock::look()) else { return Ok(()) };
+        let mut tx = transaction::Transaction::begin(pool, "BEGIN", Patience::Usual).await?;
+        let note = sqlx::query(NOTE_CLOCK).bind(anchor).persistent(false);
+        tx.answered(async |connection| note.execute(connection).await.map(drop)).await?;
+        Ok(tx.commit().await?)
     }
 
     /// SQLite's time. Transactions that write take the chance to write it down, about once a second.
@@ -265,6 +302,12 @@ impl Db {
 }
 
 const REMEMBERED: &str = "SELECT value FROM setting WHERE name = 'clock'";
+
+/// What is noted never goes back, in whatever order processes note it.
+const NOTE_CLOCK: &str = "
+INSERT INTO setting (name, value) VALUES ('clock', $1)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+WHERE split_part(setting.value, ' ', 1)::BIGINT < split_part(excluded.value, ' ', 1)::BIGINT";
 
 const REMEMBER: &str = "
 INSERT INTO setting (name, value) VALUES ('clock', $1)

@@ -131,6 +131,12 @@ impl Store {
     pub async fn now(&self) -> Result<rules::Millis> {
         Ok(self.db.read().await?.now())
     }
+
+    /// Has PostgreSQL remember how far its time is, so that no process goes back behind it when its clock is set back.
+    /// SQLite's transactions do so by themselves.
+    pub async fn note_clock(&self) -> Result<()> {
+        self.db.note_clock().await
+    }
 }
 
 /// For tests that look over the store's shoulder.

@@ -95,6 +95,7 @@ impl Store {
             Location::Sqlite(_) => migrate::run(&db).await.map(drop)?,
             Location::Postgres(_) => migrate::check(&db).await?,
         }
+        db.begin_clock().await?;
         Ok(Store { wake: Wake::new(&db), db, options: Arc::new(options) })
     }
 
@@ -107,6 +108,7 @@ impl Store {
         }
         let db = connect(location, &options).await?;
         migrate::check(&db).await?;
+        db.begin_clock().await?;
         Ok(Store { wake: Wake::new(&db), db, options: Arc::new(options) })
     }
 
@@ -122,10 +124,11 @@ async fn connect(location: &Location, options: &Options) -> Result<Db> {
         Location::Postgres(connect) => postgres(connect, options).await?,
         Location::Sqlite(path) => sqlite(path, options).await?,
     };
+    let whose = if matches!(pool, Pool::Postgres(_)) { "PostgreSQL's" } else { "the machine's" };
     Ok(Db {
         pool,
         clock: options.clock.clone(),
-        machine: MachineClock::default(),
+        machine: MachineClock::new(whose),
         keeps_statements: !options.is_pooled,
         full: Fullness::default(),
     })

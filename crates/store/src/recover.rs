@@ -11,7 +11,7 @@ use crate::task::{self, Busy};
 use crate::wake::Topic;
 use crate::witness;
 use rules::task::{Command, Name, State};
-use rules::{ExecutionId, Millis, TaskId};
+use rules::{ExecutionId, TaskId};
 use serde_json::json;
 use telemetry::metrics::LEASES_EXPIRED;
 
@@ -21,7 +21,9 @@ SELECT id FROM task
 WHERE leased_at IS NOT NULL AND committed_at IS NULL AND lease_expires_at <= $1
 ORDER BY id LIMIT $2";
 
-const SERVER_STARTED: &str = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::BIGINT";
+/// By the clock on its wall: less than nothing if that was set back since.
+const SERVER_AGE: &str =
+    "SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::BIGINT";
 
 /// One recovered lease, for whoever wants to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,8 +76,8 @@ impl Store {
         if !tx.is_postgres() || !matches!(self.options.clock, Clock::Database) {
             return Ok(false);
         }
-        let (started,): (i64,) = tx.query(SERVER_STARTED).one().await?;
-        Ok(tx.now() < Millis(started) + self.options.lease)
+        let (age,): (i64,) = tx.query(SERVER_AGE).one().await?;
+        Ok((0..self.options.lease.0).contains(&age))
     }
 
     async fn recover_once(&self, found: &[TaskId]) -> Result<(Vec<Recovered>, Readied)> {
@@ -104,8 +106,8 @@ impl Store {
         let (silent, now) = (recovered.iter().filter_map(|it| it.worker.parse().ok()), tx.now());
         witness::have_failed(&mut tx, silent, now).await?;
         alert::raise(&mut tx, alerts).await?;
+        moves.count_failures(&mut tx);
         tx.commit().await?;
         Ok((recovered, moves.readied()))
-        moves.count_failures(&mut tx);
     }
 }

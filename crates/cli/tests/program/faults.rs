@@ -1,22 +1,46 @@
 //! Clocks that are set, processes that stand still, machines that are full.
 
+use crate::on_both_engines;
 use crate::support::house::{House, encoder_in, problem};
-use crate::support::{Engine, Process, Program, World, until};
+use crate::support::{Engine, Process, Program, World, psql, until};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const DAY: i64 = 86_400_000;
 
-/// A database on SQLite, on a machine whose clock can be set.
+on_both_engines![
+    a_clock_that_is_set_back_a_day_leaves_no_task_of_a_dead_worker_running,
+    a_clock_that_is_set_forward_a_day_takes_nothing_from_living_workers,
+];
+
+/// A database on a machine whose clock can be set: on SQLite the machine is the worker's too.
 struct Machine(World);
 
 impl Machine {
-    fn new() -> Machine {
-        Machine(World::new(Engine::Sqlite))
+    fn new(engine: Engine) -> Machine {
+        let world = World::new(engine);
+        if engine == Engine::Postgres {
+            let name = world.url.rsplit('/').next().unwrap();
+            psql(
+                &world.url,
+                &format!(
+                    "CREATE TABLE late (by INTERVAL); INSERT INTO late VALUES ('0');
+                     CREATE FUNCTION public.clock_timestamp() RETURNS TIMESTAMPTZ LANGUAGE sql VOLATILE
+                     AS 'SELECT pg_catalog.clock_timestamp() + (SELECT by FROM public.late)';
+                     ALTER DATABASE {name} SET search_path = public, pg_catalog"
+                ),
+            );
+        }
+        Machine(world)
     }
 
     fn set_clock(&self, by: i64) {
-        self.0.write("clock", &by.to_string());
+        match self.0.engine {
+            Engine::Sqlite => drop(self.0.write("clock", &by.to_string())),
+            Engine::Postgres => {
+                drop(psql(&self.0.url, &format!("UPDATE late SET by = '{by} milliseconds'")));
+            }
+        }
     }
 
     fn vodmill(&self, args: &[&str]) -> Program {
@@ -52,9 +76,8 @@ impl Machine {
     }
 }
 
-#[test]
-fn a_clock_that_is_set_back_a_day_leaves_no_task_of_a_dead_worker_running() {
-    let machine = Machine::new();
+fn a_clock_that_is_set_back_a_day_leaves_no_task_of_a_dead_worker_running(engine: Engine) {
+    let machine = Machine::new(engine);
     let (job, mut dead) = machine.begun("test $VODMILL_ATTEMPT -gt 1 || exec sleep 600");
     until("it is known to run", || machine.executions(job)[0]["status"] == "IN_PROGRESS");
 
@@ -71,9 +94,8 @@ fn a_clock_that_is_set_back_a_day_leaves_no_task_of_a_dead_worker_running() {
     machine.vodmill(&["doctor"]).succeeds();
 }
 
-#[test]
-fn a_clock_that_is_set_forward_a_day_takes_nothing_from_living_workers() {
-    let machine = Machine::new();
+fn a_clock_that_is_set_forward_a_day_takes_nothing_from_living_workers(engine: Engine) {
+    let machine = Machine::new(engine);
     let end = machine.0.folder.path().join("end");
     let (job, mut worker) = machine.begun(&format!("until test -e {}; do sleep 0.1; done", end.display()));
     let renewed = "SELECT count(*) FROM task WHERE state = 'RUNNING' AND lease_expires_at > 0";
@@ -93,28 +115,6 @@ fn a_clock_that_is_set_forward_a_day_takes_nothing_from_living_workers() {
     assert_eq!((executions[0]["status"].as_str(), executions.len()), (Some("DONE"), 1), "{executions:?}");
 }
 
-/// A lease of twelve seconds.
-#[test]
-fn a_server_that_stood_still_for_longer_than_a_lease_takes_nothing_from_its_workers() {
-    let mut house = House::with(Engine::Sqlite, &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.2")]);
-    // For one lease after its start it does not look for expired ones, and a pause within that time is not noticed.
-    std::thread::sleep(Duration::from_secs(14));
-    let hand = house.worker("w", &["sleep"]);
-    let spec = json!({ "name": "x", "stage": [{ "name": "a", "sleep_ms": 1 }] });
-    let job = house.post("/api/jobs", spec)["id"].clone();
-    let held = hand.claim_one();
-    hand.progress(&held, 1);
-    let badge = hand.badge.clone();
-
-    house.signal(libc::SIGSTOP);
-    std::thread::sleep(Duration::from_secs(15));
-    house.signal(libc::SIGCONT);
-    // Its recovery has had every chance when it has answered others.
-    for _ in 0..2 {
-        house.get("/api/health");
-    }
-
-    let hand = house.again(&badge);
 /// On SQLite a worker in a process of its own shares the machine with the server, and outlives it.
 #[test]
 fn a_server_that_starts_again_takes_nothing_from_a_living_worker() {
@@ -142,6 +142,28 @@ fn a_server_that_starts_again_takes_nothing_from_a_living_worker() {
     house.is_healthy();
 }
 
+/// A lease of twelve seconds.
+#[test]
+fn a_server_that_stood_still_for_longer_than_a_lease_takes_nothing_from_its_workers() {
+    let mut house = House::with(Engine::Sqlite, &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "0.2")]);
+    // For one lease after its start it does not look for expired ones, and a pause within that time is not noticed.
+    std::thread::sleep(Duration::from_secs(14));
+    let hand = house.worker("w", &["sleep"]);
+    let spec = json!({ "name": "x", "stage": [{ "name": "a", "sleep_ms": 1 }] });
+    let job = house.post("/api/jobs", spec)["id"].clone();
+    let held = hand.claim_one();
+    hand.progress(&held, 1);
+    let badge = hand.badge.clone();
+
+    house.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(15));
+    house.signal(libc::SIGCONT);
+    // Its recovery has had every chance when it has answered others.
+    for _ in 0..2 {
+        house.get("/api/health");
+    }
+
+    let hand = house.again(&badge);
     let answer = hand.progress(&held, 2);
     assert!(answer.to_string().contains("accepted"), "{answer}");
     let executions = house.get(&format!("/api/jobs/{job}/executions"));

@@ -2,7 +2,8 @@
 
 use crate::on_both_engines;
 use crate::support::house::{House, good};
-use crate::support::{Engine, psql, until};
+use crate::support::seat::Seat;
+use crate::support::{Engine, World, psql, until};
 use reqwest::blocking::Response;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -18,11 +19,11 @@ const AT_ONCE: [(&str, &str); 4] = [
 ];
 
 /// A PostgreSQL in whose time it is another month until [`next_month`], for history goes by the month there.
-fn last_month(house: &House) {
-    if house.world.engine == Engine::Postgres {
-        let name = house.world.url.rsplit('/').next().unwrap();
+fn last_month(world: &World) {
+    if world.engine == Engine::Postgres {
+        let name = world.url.rsplit('/').next().unwrap();
         psql(
-            &house.world.url,
+            &world.url,
             &format!(
                 "CREATE TABLE late (by INTERVAL); INSERT INTO late VALUES ('-40 days');
                  CREATE FUNCTION public.clock_timestamp() RETURNS TIMESTAMPTZ LANGUAGE sql VOLATILE
@@ -78,10 +79,10 @@ fn archived(house: &House) -> i64 {
 }
 
 fn what_is_needed_outlives_archive_history_and_janitor(engine: Engine) {
-    let mut house = House::with(engine, &[("VODMILL_SERVER_SLOTS", "2")]);
-    house.stop();
-    last_month(&house);
-    house.start();
+    // Before anything runs there: a time that was is never gone back behind.
+    let world = World::new(engine);
+    last_month(&world);
+    let mut house = House::of(world, Seat::take(2), &[("VODMILL_SERVER_SLOTS", "2")]);
     let work = |house: &House| {
         house.world.vodmill(&["worker", "--exit-when-idle", "--slots", "1"]).succeeds();
     };
