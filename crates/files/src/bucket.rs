@@ -38,6 +38,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// How many files are under way at a time.
 const SIDE_BY_SIDE: usize = 4;
 
+const LONGEST_TEXT: usize = 4096;
+
 /// What cannot be repeated blindly is not by the client below us.
 const REPETITIONS: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
@@ -54,6 +56,8 @@ struct Inner {
     prefix: Name,
     /// For people.
     url: String,
+    /// Of a provider that people name: the same bucket elsewhere is another one.
+    endpoint: Option<String>,
     kind: Kind,
 }
 
@@ -110,6 +114,11 @@ impl Bucket {
         &self.0.url
     }
 
+    /// Which service has it, where that was named. Holds no secret.
+    pub fn endpoint(&self) -> Option<&str> {
+        self.0.endpoint.as_deref()
+    }
+
     /// Whether it is there and lets us look.
     pub async fn check(&self) -> Result<()> {
         match self.folders("").await {
@@ -144,6 +153,20 @@ impl Bucket {
         let (whole, range) = (self.found(first.meta.clone()), first.range.clone());
         let stream = resume::resumed(name, first, move |left| ask(Some(left)));
         Ok(Reading { whole, range, stream })
+    }
+
+    /// The beginning of a small object; none if there is none.
+    pub async fn text(&self, name: &str) -> Result<Option<String>> {
+        let mut reading = match self.read(name, None).await {
+            Err(Error::NotFound(_)) => return Ok(None),
+            reading => reading?,
+        };
+        let mut text = Vec::new();
+        while let Some(block) = reading.stream.try_next().await?.filter(|_| text.len() < LONGEST_TEXT) {
+            text.extend_from_slice(&block);
+        }
+        text.truncate(LONGEST_TEXT);
+        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Brings an object to this disk; its size and hash, as read. Tells `moved` of each step.

@@ -45,7 +45,9 @@ failpoint::steps![
     ClearGenerationObjects,
     GiveUp,
     MarkFolder,
+    MarkBucket,
     NoteMark,
+    NoteMarkObject,
 ];
 
 impl Step {

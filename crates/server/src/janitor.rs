@@ -4,6 +4,7 @@
 mod objects;
 
 use crate::app::App;
+use crate::identity;
 use crate::pieces;
 use crate::problem::Error;
 use crate::rewind;
@@ -34,6 +35,9 @@ pub async fn run(app: App) {
 async fn tidy(app: &App, round: u64) -> Result<(), Error> {
     // Before anything is removed that the database does not name: it may have been restored a moment ago.
     rewind::look(app).await?;
+    identity::make_sure(&app.store, &app.data)
+        .await
+        .map_err(|mismatch| Error::Internal(mismatch.to_string()))?;
     let restored = restored(app).await?;
     uploads(app).await?;
     videos(app).await?;

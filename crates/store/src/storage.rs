@@ -11,6 +11,10 @@ const TAKE: &str = "INSERT INTO setting (name, value) VALUES ('storage', $1) ON 
 const MOVE: &str = "
 INSERT INTO setting (name, value) VALUES ('storage', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 
+const MOVE_ENDPOINT: &str = "
+INSERT INTO setting (name, value) VALUES ('storage_endpoint', $1)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+
 const OPEN_JOBS: &str = "SELECT count(*) FROM job WHERE outcome IS NULL";
 
 const SOURCES: &str = "SELECT id, source FROM video WHERE source IS NOT NULL ORDER BY id";
@@ -47,9 +51,9 @@ impl Store {
         .await
     }
 
-    /// A person has moved all files to `to`: a folder's path, or the URL of a bucket. Rows that name a file by its path name
+    /// A person has moved all files to `to`: a folder's path, or the URL of a bucket, which the service at `endpoint` has. Rows that name a file by its path name
     /// it at the new place. No job may be open, because its stages were told the old one.
-    pub async fn move_storage(&self, to: &str) -> Result<()> {
+    pub async fn move_storage(&self, to: &str, endpoint: &str) -> Result<()> {
         again(|| async {
             let mut tx = self.db.write(Step::MoveStorage).await?;
             let (open,): (i64,) = tx.query(OPEN_JOBS).one().await?;
@@ -71,6 +75,7 @@ impl Store {
                 }
             }
             tx.query(MOVE).bind(to).execute().await?;
+            tx.query(MOVE_ENDPOINT).bind(endpoint).execute().await?;
             tx.commit().await
         })
         .await

@@ -60,10 +60,10 @@ fn s3(url: &Url, more: Variables<'_>) -> Result<Bucket, BadAddress> {
     }
     // Who names an endpoint without TLS means it.
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
-    if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+    if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    finish(url, Kind::Aws, builder.build())
+    finish(url, Kind::Aws, endpoint, builder.build())
 }
 
 #[cfg(feature = "gcp")]
@@ -78,7 +78,7 @@ fn gs(url: &Url, more: Variables<'_>) -> Result<Bucket, BadAddress> {
     for (key, value) in keys(more) {
         builder = builder.with_config(key, value);
     }
-    finish(url, Kind::Gcp, builder.build())
+    finish(url, Kind::Gcp, None, builder.build())
 }
 
 #[cfg(feature = "azure")]
@@ -93,10 +93,10 @@ fn az(url: &Url, more: Variables<'_>) -> Result<Bucket, BadAddress> {
         builder = builder.with_config(key, value);
     }
     let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
-    if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+    if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    finish(url, Kind::Azure, builder.build())
+    finish(url, Kind::Azure, endpoint, builder.build())
 }
 
 #[cfg(not(feature = "gcp"))]
@@ -109,7 +109,12 @@ fn az(_: &Url, _: Variables<'_>) -> Result<Bucket, BadAddress> {
     Err(BadAddress::NotBuilt("Azure"))
 }
 
-fn finish<S>(url: &Url, kind: Kind, built: object_store::Result<S>) -> Result<Bucket, BadAddress>
+fn finish<S>(
+    url: &Url,
+    kind: Kind,
+    endpoint: Option<String>,
+    built: object_store::Result<S>,
+) -> Result<Bucket, BadAddress>
 where
     S: ObjectStore + MultipartStore + Signer,
 {
@@ -122,6 +127,7 @@ where
         store,
         prefix,
         url: url.to_string(),
+        endpoint: endpoint.and_then(|text| Url::parse(&text).ok()).map(|at| outbound::shown(&at)),
         kind,
     })))
 }
@@ -139,6 +145,7 @@ pub(super) fn in_memory() -> Bucket {
         store,
         prefix: Name::default(),
         url: "memory:".into(),
+        endpoint: None,
         kind: Kind::Aws,
     }))
 }

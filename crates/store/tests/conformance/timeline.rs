@@ -130,7 +130,7 @@ async fn files_belong_to_one_place(world: &World) {
     assert_eq!(taken, other.unwrap());
     assert_eq!(here.take_storage("/c").await.unwrap(), taken);
     assert_eq!(here.instance().await.unwrap(), there.instance().await.unwrap());
-    here.move_storage("/c").await.unwrap();
+    here.move_storage("/c", "").await.unwrap();
     assert_eq!(there.storage().await.unwrap().as_deref(), Some("/c"));
 }
 
@@ -139,12 +139,12 @@ async fn files_do_not_move_while_a_job_is_open(world: &World) {
     store.take_storage("/a").await.unwrap();
     let job = world.submit(simple()).await;
 
-    let refused = store.move_storage("/b").await.unwrap_err().to_string();
+    let refused = store.move_storage("/b", "").await.unwrap_err().to_string();
 
     assert!(refused.contains("1 jobs are open"), "{refused}");
     assert_eq!(store.storage().await.unwrap().as_deref(), Some("/a"));
     store.cancel(job, None).await.unwrap();
-    store.move_storage("/b").await.unwrap();
+    store.move_storage("/b", "").await.unwrap();
 }
 
 /// As after a promotion: what PostgreSQL counts is not what was known last.

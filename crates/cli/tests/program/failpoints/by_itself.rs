@@ -2,6 +2,7 @@
 //! decides when it starts.
 
 use super::{is_killed, survives, worker};
+use crate::storage::bucket::{self, Bucket};
 use crate::support::{Engine, Program, World, until};
 
 pub const STEPS: &[&str] = &[
@@ -19,7 +20,7 @@ pub const STEPS: &[&str] = &[
 ];
 
 /// Changes of files that a server makes by itself when it starts.
-pub const OF_FILES: &[&str] = &["mark_folder", "note_mark"];
+pub const OF_FILES: &[&str] = &["mark_folder", "note_mark", "mark_bucket", "note_mark_object"];
 
 crate::on_both_engines![
     what_is_forgotten_is_forgotten_once,
@@ -148,6 +149,32 @@ fn a_database_and_its_files_are_bound_by_the_next_start(engine: Engine) {
         if step == "mark_folder" {
             changes(&world, "take_storage", "SELECT count(*) FROM setting WHERE name = 'storage'", serve);
             changes(&world, "mark", "SELECT count(*) FROM mark", serve);
+        }
+    }
+    let _process = serve().start_serving(&world.folder.path().join("serve.log"));
+    world.is_healthy();
+}
+
+#[test]
+fn a_database_and_its_bucket_are_bound_by_the_next_start() {
+    let (world, bucket) = (World::new(Engine::Sqlite), Bucket::start());
+    let serve = || {
+        world
+            .vodmill(&["serve", "--slots", "0"])
+            .env("VODMILL_LISTEN", "127.0.0.1:0")
+            .env("VODMILL_ADMIN_SECRET", crate::support::house::SECRET)
+            .env("VODMILL_DATA_FOLDER", world.folder.path().join("data").to_str().unwrap())
+            .env("VODMILL_STORAGE", &Bucket::url())
+            .env("AWS_ENDPOINT", &bucket.endpoint())
+            .env("AWS_ACCESS_KEY_ID", bucket::KEY)
+            .env("AWS_SECRET_ACCESS_KEY", bucket::SECRET)
+            .env("AWS_REGION", "us-east-1")
+    };
+    for (step, file) in [("mark_bucket", server::identity::FILE), ("note_mark_object", server::rewind::FILE)]
+    {
+        for (moment, is_done) in [("before", false), ("after", true)] {
+            is_killed(serve(), &format!("{step}.{moment}"));
+            assert_eq!(bucket.path(file).exists(), is_done, "{step}.{moment}");
         }
     }
     let _process = serve().start_serving(&world.folder.path().join("serve.log"));

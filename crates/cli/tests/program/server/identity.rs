@@ -1,15 +1,19 @@
 //! A database and its files belong together, whoever starts a server and with what settings.
 
 use crate::on_both_engines;
+use crate::storage::bucket::{self, Bucket};
 use crate::support::house::{House, SECRET, good};
-use crate::support::{Engine, Program, World};
+use crate::support::seat::Seat;
+use crate::support::{Engine, Program, World, until};
 use std::path::Path;
+use std::time::Duration;
 
 on_both_engines![
     a_server_with_another_data_folder_is_refused,
     a_server_with_the_files_of_another_database_is_refused,
     a_data_folder_that_is_not_mounted_is_noticed,
     a_data_folder_is_moved_on_purpose,
+    a_bucket_belongs_to_one_database_and_a_database_to_one_bucket,
 ];
 
 fn serve(world: &World, data: &Path) -> Program {
@@ -114,4 +118,60 @@ fn a_data_folder_is_moved_on_purpose(engine: Engine) {
     assert_eq!(house.world.count("SELECT count(*) FROM video WHERE source LIKE '%/moved/sources/%'"), 1);
     let again = house.post(&format!("/api/videos/{}/retranscode", video["id"]), serde_json::json!({}));
     assert!(again["job"].is_i64(), "its source is found: {again}");
+}
+
+fn a_bucket_belongs_to_one_database_and_a_database_to_one_bucket(engine: Engine) {
+    let (here, there) = (Bucket::start(), Bucket::start());
+    let (url, endpoint) = (Bucket::url(), here.endpoint());
+    let settings = [
+        ("VODMILL_STORAGE", url.as_str()),
+        ("AWS_ENDPOINT", endpoint.as_str()),
+        ("AWS_ACCESS_KEY_ID", bucket::KEY),
+        ("AWS_SECRET_ACCESS_KEY", bucket::SECRET),
+        ("AWS_REGION", "us-east-1"),
+    ];
+    let mut house = House::of(World::new(engine), Seat::take(1), &settings);
+    let ours = std::fs::read_to_string(here.path("database-id")).unwrap();
+    let data = house.data();
+    let serve_with = |world: &World, data: &Path, changed: &[(&'static str, &str)]| {
+        let program = serve(world, data);
+        settings.iter().chain(changed).fold(program, |program, (name, value)| program.env(name, value))
+    };
+
+    // While the server runs, another database's mark makes its janitor stand back.
+    let planted = "parts/999-0.1-0123456789abcdef/x";
+    here.plant("database-id", "another", Duration::ZERO);
+    here.plant(planted, "another's", Duration::from_secs(7200));
+    let log = || std::fs::read_to_string(house.log()).unwrap();
+    until("its janitor stands back", || log().contains("cannot tidy up") && log().contains("(another)"));
+    assert!(here.path(planted).exists());
+    here.plant("database-id", &ours, Duration::ZERO);
+    until("its janitor goes on", || !here.path(planted).exists());
+    house.stop();
+
+    let another = World::new(engine);
+    let apart = another.folder.path().join("data");
+    let said = serve_with(&another, &apart, &[]).ends_with(2);
+    assert!(said.contains(&url) && said.contains("belongs to another database"), "{said}");
+    let beside = [("VODMILL_STORAGE", "s3://vodmill/beside")];
+    drop(serve_with(&another, &apart, &beside).start_serving(&another.folder.path().join("serve.log")));
+
+    let in_folder = format!("file://{}", data.display());
+    for (changed, words) in [
+        (&beside[..], ["s3://vodmill/beside", url.as_str()]),
+        (&[("VODMILL_STORAGE", in_folder.as_str())][..], [data.to_str().unwrap(), url.as_str()]),
+        (&[("AWS_ENDPOINT", there.endpoint().as_str())][..], [&there.endpoint(), endpoint.as_str()]),
+    ] {
+        let said = serve_with(&house.world, &data, changed).ends_with(2);
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+    }
+    assert!(!there.path("database-id").exists(), "a bucket that is refused is left as it is");
+    // One service by another name; and a database of a version that kept no endpoint.
+    let alias = endpoint.replace("127.0.0.1", "localhost");
+    assert_ne!(alias, endpoint);
+    let log = house.world.folder.path().join("alias.log");
+    drop(serve_with(&house.world, &data, &[("AWS_ENDPOINT", alias.as_str())]).start_serving(&log));
+    house.world.execute("DELETE FROM setting WHERE name = 'storage_endpoint'");
+    house.start();
+    assert_eq!(std::fs::read_to_string(here.path("database-id")).unwrap(), ours);
 }

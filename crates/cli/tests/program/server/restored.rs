@@ -1,7 +1,9 @@
 //! A backup is restored: ids are given again, and what is given twice is told apart.
 
 use crate::on_both_engines;
+use crate::storage::bucket::{self, Bucket};
 use crate::support::house::House;
+use crate::support::seat::Seat;
 use crate::support::{Engine, World, psql, shared_server, until};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,6 +12,7 @@ use std::path::PathBuf;
 on_both_engines![
     work_after_a_restore_is_told_apart_from_what_was_lost,
     an_operator_who_restores_all_by_hand_begins_a_timeline,
+    a_server_with_a_fresh_disk_notices_a_restore_by_its_bucket,
 ];
 
 const JOB: &str = "name = 'x'\n[[stage]]\nname = 'a'\nkind = 'noop'\neffect = { append = 'effects' }";
@@ -48,7 +51,13 @@ fn back_up(world: &World) -> Backup {
 
 fn restore(world: &World, backup: &Backup) {
     match &backup.0 {
-        Some(bytes) => fs::write(file(world), bytes).unwrap(),
+        Some(bytes) => {
+            // Of a server that was killed.
+            for beside in ["db-wal", "db-shm"] {
+                let _ = fs::remove_file(file(world).with_extension(beside));
+            }
+            fs::write(file(world), bytes).unwrap();
+        }
         None => {
             let (backup, name) = name(world);
             psql(&shared_server(), &format!("DROP DATABASE {name} WITH (FORCE)"));
@@ -118,4 +127,36 @@ fn an_operator_who_restores_all_by_hand_begins_a_timeline(engine: Engine) {
     assert_eq!(told(&house, &before), "reset");
     assert!(end(&house).starts_with(said["timeline"].as_str().unwrap()));
     house.is_healthy();
+}
+
+fn a_server_with_a_fresh_disk_notices_a_restore_by_its_bucket(engine: Engine) {
+    let bucket = Bucket::start();
+    let (url, endpoint) = (Bucket::url(), bucket.endpoint());
+    let settings = [
+        ("VODMILL_STORAGE", url.as_str()),
+        ("AWS_ENDPOINT", endpoint.as_str()),
+        ("AWS_ACCESS_KEY_ID", bucket::KEY),
+        ("AWS_SECRET_ACCESS_KEY", bucket::SECRET),
+        ("AWS_REGION", "us-east-1"),
+    ];
+    let mut house = House::of(World::new(engine), Seat::take(1), &settings);
+    work(&house.world);
+    house.stop();
+    let backup = back_up(&house.world);
+    house.start();
+    let before = fs::read(bucket.path("timeline.json")).unwrap();
+    work(&house.world);
+    until("the bucket has a later mark", || fs::read(bucket.path("timeline.json")).unwrap() != before);
+    house.kill();
+
+    restore(&house.world, &backup);
+    fs::remove_dir_all(house.data()).unwrap();
+    house.start();
+
+    let said = house.world.vodmill(&["doctor"]).succeeds();
+    assert!(said.contains("note: timeline ") && said.contains("was restored"), "{said}");
+    house.stop();
+    house.start();
+    let timelines = house.world.count("SELECT count(*) FROM timeline");
+    assert_eq!(timelines, 2, "once for one restore");
 }
