@@ -7,6 +7,7 @@ use crate::problem::{Error, Result};
 use files::Place;
 use futures_util::TryStreamExt;
 use media::manifest::Artifact;
+use rules::job::State;
 use rules::{ExecutionName, JobId, VideoId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -35,12 +36,15 @@ pub struct Inventory {
     pub findings: Vec<Finding>,
 }
 
-/// Looks at all files of a database.
-pub async fn examine(store: &Store, data: &Data, depth: Depth) -> Result<Inventory> {
+/// Looks at all files of a database, and at what workers of this machine left in the folder they work in.
+pub async fn examine(store: &Store, data: &Data, work: &Path, depth: Depth) -> Result<Inventory> {
     let mut look = Look { store, data, depth, restored: restored(store).await?, found: Inventory::default() };
     look.parts().await?;
     look.videos().await?;
     look.sources().await?;
+    look.incoming().await?;
+    look.uploads().await?;
+    look.work(work)?;
     Ok(look.found)
 }
 
@@ -125,13 +129,16 @@ impl Look<'_> {
     async fn committed(&mut self, video: Option<VideoId>, committed: &Committed) -> Result<()> {
         let folder = folder_of(committed);
         let job = committed.execution.task.job();
+        let again = match self.store.job(job).await?.state {
+            State::Failed => format!("make it again: vodmill job retry {job}"),
+            _ => format!("make it again once the job has failed: vodmill job retry {job}"),
+        };
         for file in artifacts(&committed.result) {
             let mut places = vec![format!("parts/{folder}/{}", file.path)];
             places.extend(
                 published_at(video, &committed.result).into_iter().map(|at| format!("{at}/{}", file.path)),
             );
-            let remedy =
-                format!("bring the file back from a backup, or make it again: vodmill job retry {job}");
+            let remedy = format!("bring the file back from a backup, or {again}");
             self.compare(&places, &file, format!("job {job}, stage {}", committed.stage), &remedy).await?;
         }
         Ok(())
@@ -195,12 +202,12 @@ impl Look<'_> {
             let videos = self.store.files_of_videos(after).await?;
             let Some(last) = videos.last() else { break };
             after = last.id;
-            for VideoFiles { id, source, source_bytes, .. } in videos {
+            for VideoFiles { id, source, source_bytes, source_sha256, .. } in videos {
                 let Some(source) = source else { continue };
                 let name = Path::new(&source).file_name().map(|name| name.to_string_lossy().into_owned());
                 let is_ours =
                     self.data.source_called(&name.clone().unwrap_or_default()) == Path::new(&source);
-                let found = name.filter(|_| is_ours).and_then(|name| there.remove(&name));
+                let found = name.as_ref().filter(|_| is_ours).and_then(|name| there.remove(name));
                 let remedy = "bring the file back from a backup; the streams that exist still play";
                 match (is_ours, found, source_bytes) {
                     (true, None, Some(_)) => {
@@ -213,6 +220,16 @@ impl Look<'_> {
                     (true, Some(bytes), Some(wanted)) if bytes != wanted.unsigned_abs() => {
                         let what = format!("its source {source} has {bytes} bytes, not {wanted}: {remedy}");
                         self.find(GONE, format!("video {id}"), what);
+                    }
+                    (true, Some(_), Some(_)) => {
+                        let name = format!("sources/{}", name.unwrap_or_default());
+                        if let Some(sha256) = source_sha256
+                            && self.depth == Depth::Hashes
+                            && !self.data.has_hash(&name, &sha256).await?
+                        {
+                            let what = format!("its source {source} has another content: {remedy}");
+                            self.find(DIFFERS, format!("video {id}"), what);
+                        }
                     }
                     _ => {}
                 }
@@ -228,6 +245,46 @@ impl Look<'_> {
                     "no video was made of it; if no upload just ended, remove it",
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// What remote workers bring is on this disk until it is whole.
+    async fn incoming(&mut self) -> Result<()> {
+        for name in entries(&self.data.all_incoming())? {
+            let why = match name.parse::<ExecutionName>() {
+                Ok(execution) if self.store.needs_files(execution).await? => continue,
+                Ok(_) => "its execution has ended; the janitor of a server removes it",
+                Err(_) => "it is named after no execution; remove it",
+            };
+            self.stray(&format!("incoming/{name}"), why);
+        }
+        Ok(())
+    }
+
+    async fn uploads(&mut self) -> Result<()> {
+        let mut there = entries(&self.data.uploads())?;
+        if self.data.bucket().is_some() {
+            there.extend(self.data.folders("uploads").await?);
+        }
+        for name in there {
+            match self.store.upload(&name).await {
+                Ok(_) => {}
+                Err(store::Error::NotFound(_)) => {
+                    self.perhaps_forgotten(&format!("uploads/{name}"), "no upload has this id; remove it");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker that lives holds the lock of its folder.
+    fn work(&mut self, folder: &Path) -> Result<()> {
+        let left = worker::workshop::left_behind(folder);
+        for left in left.map_err(|error| Error::disk("listing a folder", &error))? {
+            let why = "its worker is gone; the next worker that starts with this work folder removes it";
+            self.stray(&left.display().to_string(), why);
         }
         Ok(())
     }
@@ -333,11 +390,7 @@ impl Data {
         if let Some(bucket) = self.bucket() {
             return Ok(bucket.folders(folder).await?);
         }
-        let entries = match std::fs::read_dir(self.root().join(folder)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|error| Error::disk("listing a folder", &error))?,
-        };
-        Ok(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+        entries(&self.root().join(folder))
     }
 
     async fn size(&self, name: &str) -> Result<Option<u64>> {
@@ -366,6 +419,16 @@ impl Data {
         };
         Ok(found.eq_ignore_ascii_case(sha256))
     }
+}
+
+/// What is in a folder of this disk, by its name.
+fn entries(folder: &Path) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| Error::disk("listing a folder", &error))?,
+    };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names.collect())
 }
 
 fn size_of(path: &Path) -> Option<u64> {

@@ -11,6 +11,7 @@ pub struct VideoFiles {
     pub id: VideoId,
     pub source: Option<String>,
     pub source_bytes: Option<i64>,
+    pub source_sha256: Option<String>,
     /// What each of its generations was committed with.
     pub manifests: Vec<Value>,
 }
@@ -23,7 +24,8 @@ pub struct Committed {
     pub result: Value,
 }
 
-const VIDEOS: &str = "SELECT id, source, source_bytes FROM video WHERE id > $1 ORDER BY id LIMIT 200";
+const VIDEOS: &str =
+    "SELECT id, source, source_bytes, source_hash FROM video WHERE id > $1 ORDER BY id LIMIT 200";
 
 const MANIFESTS: &str = "SELECT manifest FROM generation WHERE video_id = $1 ORDER BY id";
 
@@ -40,13 +42,14 @@ impl Store {
     /// Up to 200 videos after this one, deleted ones as well: their files are kept until they are purged.
     pub async fn files_of_videos(&self, after: VideoId) -> Result<Vec<VideoFiles>> {
         let mut tx = self.db.read().await?;
-        let rows: Vec<(i64, Option<String>, Option<i64>)> = tx.query(VIDEOS).bind(after.0).all().await?;
+        type Row = (i64, Option<String>, Option<i64>, Option<String>);
+        let rows: Vec<Row> = tx.query(VIDEOS).bind(after.0).all().await?;
         let mut videos = Vec::with_capacity(rows.len());
-        for (id, source, source_bytes) in rows {
+        for (id, source, source_bytes, source_sha256) in rows {
             let manifests: Vec<(String,)> = tx.query(MANIFESTS).bind(id).all().await?;
             let manifests =
                 manifests.iter().map(|(text,)| serde_json::from_str(text)).collect::<Result<_, _>>()?;
-            videos.push(VideoFiles { id: VideoId(id), source, source_bytes, manifests });
+            videos.push(VideoFiles { id: VideoId(id), source, source_bytes, source_sha256, manifests });
         }
         Ok(videos)
     }

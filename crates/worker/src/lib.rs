@@ -60,7 +60,7 @@ mod tally;
 mod telling;
 mod trace;
 pub mod transcode;
-mod workshop;
+pub mod workshop;
 
 pub use admission::Admission;
 pub use context::Context;

@@ -92,6 +92,7 @@ impl Args {
             output::tell(&format!("note: {mismatch}"));
         }
         let depth = if self.deep { Depth::Hashes } else { Depth::Sizes };
-        Ok(server::inventory::examine(store, &data, depth).await?)
+        let work = settings.work_folder.clone().unwrap_or_else(|| data.work());
+        Ok(server::inventory::examine(store, &data, &work, depth).await?)
     }
 }

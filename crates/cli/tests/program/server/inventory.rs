@@ -100,6 +100,9 @@ fn a_job_of_which_committed_files_are_gone_is_made_again(engine: Engine) {
     let folder = house.data().join("parts").join(hand.execution(&committed));
     let file = folder.join("720p/seg.m4s");
     damage_is_found(&house, &file, &folder);
+    fs::remove_file(&file).unwrap();
+    finds(&house, &[], &["is gone", "once the job has failed: vodmill job retry"]);
+    fs::write(&file, CONTENT).unwrap();
     // The first report of a worker elsewhere is not believed yet.
     fails_for_good(&hand);
     fails_for_good(&hand);
@@ -179,7 +182,37 @@ fn published_files_are_compared(mut house: House, place: impl Fn(&str) -> PathBu
             fs::remove_dir_all(file.parent().unwrap().parent().unwrap()).unwrap();
         }
     }
+    left_overs_are_found(&house, place("uploads/nobodys/0"));
     let source = below(place("sources")).pop().unwrap();
+    let content = fs::read(&source).unwrap();
+    fs::write(&source, content.iter().map(|byte| byte ^ 1).collect::<Vec<_>>()).unwrap();
+    until("sizes are the same", || doctor(&house, &[]) == (true, Vec::new()));
+    finds(&house, &["--deep"], &["its source", "has another content"]);
     fs::write(&source, "cut").unwrap();
     finds(&house, &[], &["its source", "has 3 bytes"]);
+}
+
+/// Of executions, uploads and workers that are gone. A worker that has just begun, and one that lives, are none.
+fn left_overs_are_found(house: &House, piece: PathBuf) {
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+    let work = house.world.folder.path().join("work");
+    let dead = work.join(uuid::Uuid::now_v7().to_string());
+    let incoming = house.data().join("incoming/7777-0.1-0123456789abcdef");
+    for (folder, file, subject) in [
+        (&incoming, incoming.join("x"), "incoming/7777-0.1"),
+        (&piece.parent().unwrap().to_owned(), piece.clone(), "uploads/nobodys"),
+        (&dead, dead.join("x"), dead.to_str().unwrap()),
+    ] {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(&file, "x").unwrap();
+        fs::File::open(folder).unwrap().set_modified(long_ago).unwrap();
+        finds(house, &[], &[subject, "nothing names it"]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+    fs::create_dir_all(&dead).unwrap();
+    let lock = fs::File::create(dead.join("lock")).unwrap();
+    is_clean(house);
+    lock.lock().unwrap();
+    fs::File::open(&dead).unwrap().set_modified(long_ago).unwrap();
+    is_clean(house);
 }
