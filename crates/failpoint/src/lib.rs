@@ -2,7 +2,7 @@
 //!
 //! `VODMILL_FAILPOINT=claim.before:2` kills the process at the second time it is about to make a claim durable;
 //! `claim.after:1` right after the first claim became durable. `VODMILL_FAILPOINT_ACTION=stop` stops it instead
-//! (SIGSTOP), with its transaction open. `die` kills the process and leaves the supervisor of `vodmill transcode` alive, and
+//! (SIGSTOP), with its transaction open. `die` ends the process as a crash does (SIGABRT) and leaves the supervisor of `vodmill transcode` alive, and
 //! `exhaust` takes memory until the process dies of it: both are deaths of the work's making. `VODMILL_FAILPOINT_ACTION=FILE`, at places between transactions, makes that file
 //! and waits until somebody has removed it, while all else in the process goes on.
 //!
@@ -50,7 +50,7 @@ pub fn reached(step: &str, moment: &str) {
     }
     match action().as_deref() {
         Some("stop") => raise(libc::SIGSTOP),
-        Some("die") => raise(libc::SIGKILL),
+        Some("die") => raise(libc::SIGABRT),
         Some("exhaust") => exhaust_memory(),
         _ => {
             // As a person does who kills the command: its supervisor dies too.

@@ -128,6 +128,28 @@ fn ends_as_a_failure(action: &str, limited: fn(Program) -> Program) {
     room.is_complete();
 }
 
+/// Of the two processes of the command, a person may find the one that works.
+#[test]
+fn a_person_who_kills_the_working_process_of_a_transcode_uses_up_no_attempt() {
+    let room = Room::new(TWO_CHUNKS);
+
+    for _ in 0..4 {
+        let mut process = room.transcode().start();
+        let held = room.hold_an_encoder(&mut process);
+        let id = process.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        kill(children.trim().parse().unwrap(), libc::SIGKILL);
+        assert_eq!(process.ends(), Some(128 + libc::SIGKILL));
+        kill(held, libc::SIGCONT);
+        room.is_quiet();
+    }
+    room.transcode().succeeds();
+
+    let executions = room.executions(1);
+    assert!(executions.failures().iter().all(|why| why.contains("was ended")), "{:?}", executions.failures());
+    room.is_complete();
+}
+
 /// The person ends whichever process they find.
 #[test]
 fn a_person_who_ends_a_transcode_again_and_again_uses_up_no_attempt() {

@@ -7,6 +7,9 @@
 //! goes on, until the task ends as a failure. A person who ends the command, by any signal, ends the parent, and the
 //! kernel ends the child with it. Nobody is left to count that, so the next run finds work that was given back and may
 //! be ended and started any number of times.
+//!
+//! A person who kills the child alone is told from its work by SIGKILL: no crash sends that, only a person, a program, or
+//! the kernel when memory runs out, and the kernel counts those ([`oom_kills`]). The command ends then, as if interrupted.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -53,12 +56,17 @@ pub fn supervise() -> io::Result<ExitCode> {
     let program = std::env::current_exe()?;
     let orders = Orders::block()?;
     for deaths in 0.. {
+        let before = oom_kills();
         let mut child = start(&program, &orders, deaths)?;
         let status = wait(&mut child, &orders)?;
         match status.signal() {
             None => return Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1))),
             Some(order) if ORDERS.contains(&order) => {
                 return Ok(ExitCode::from(u8::try_from(128 + order).unwrap_or(1)));
+            }
+            Some(libc::SIGKILL) if before.is_some() && oom_kills() == before => {
+                eprintln!("vodmill: the working process was killed; run the same command again to go on");
+                return Ok(ExitCode::from(128 + libc::SIGKILL as u8));
             }
             Some(signal) => {
                 std::thread::sleep(GRACE);
@@ -67,6 +75,13 @@ pub fn supervise() -> io::Result<ExitCode> {
         }
     }
     Ok(ExitCode::FAILURE)
+}
+
+/// How many processes the kernel has killed since it started because memory ran out, on the whole machine or in any container
+/// of it; none where the system does not say.
+fn oom_kills() -> Option<u64> {
+    let counts = std::fs::read_to_string("/proc/vmstat").ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("oom_kill "))?.parse().ok()
 }
 
 fn start(program: &std::path::Path, orders: &Orders, deaths: u32) -> io::Result<Child> {
