@@ -7,6 +7,7 @@ use crate::support::{Engine, World, psql, until};
 use reqwest::blocking::Response;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 
 on_both_engines![what_is_needed_outlives_archive_history_and_janitor];
 
@@ -186,6 +187,41 @@ fn what_is_needed_outlives_archive_history_and_janitor(engine: Engine) {
     drop(started);
     work(&house);
     assert_eq!(house.world.effect_lines().len(), 1);
+    one_video_is_purged_and_no_other(&mut house);
     let doctor = house.world.vodmill(&["doctor", "--files", "--deep"]);
     doctor.env("VODMILL_DATA_FOLDER", house.data().to_str().unwrap()).succeeds();
+}
+
+/// A round of the janitor removes what was deleted long enough ago, while a job of another video runs, and a third one is
+/// deleted and restored.
+fn one_video_is_purged_and_no_other(house: &mut House) {
+    let there = |house: &House, id: i64| {
+        let source = house.get(&format!("/api/videos/{id}"))["source"].as_str().map(PathBuf::from);
+        (house.data().join(format!("videos/{id}")), source.unwrap())
+    };
+    let (folder, source) = there(house, 2);
+    assert!(folder.exists() && source.exists());
+    house.stop();
+    house.set("VODMILL_ARCHIVE_AFTER_DAYS", "0.000001");
+    // Seven seconds.
+    house.set("VODMILL_RETENTION_DAYS", "0.00008");
+    house.start();
+
+    assert_eq!(house.admin("DELETE", "/api/videos/2").send().unwrap().status(), 204);
+    assert_eq!(house.admin("DELETE", "/api/videos/3").send().unwrap().status(), 204);
+    house.post("/api/videos/3/restore", json!({}));
+    let again = json!({ "settings": { "mp4": true } });
+    let job = house.post("/api/videos/4/retranscode", again)["job"].clone();
+    until("the deleted one is purged", || {
+        house.admin("GET", "/api/videos/2").send().unwrap().status() == 404
+    });
+
+    assert!(!folder.exists() && !source.exists());
+    until("the job goes on", || house.get(&format!("/api/jobs/{job}"))["state"] == "completed");
+    house.janitor_goes_round();
+    for (id, slug) in [(1, "old"), (3, "tus"), (4, "early")] {
+        plays(house, slug);
+        assert!(there(house, id).1.exists(), "{slug}");
+    }
+    assert_eq!(house.world.count("SELECT count(*) FROM video"), 3);
 }
