@@ -25,6 +25,7 @@ on_both_engines![
     what_a_worker_tells_of_itself_has_a_limit,
     a_worker_too_old_is_told_so,
     a_second_process_with_the_same_key_replaces_the_first,
+    a_worker_elsewhere_cannot_claim_durable_progress,
     a_claim_waits_for_work_and_is_answered_at_once_when_there_is_some,
 ];
 
@@ -439,6 +440,23 @@ fn a_second_process_with_the_same_key_replaces_the_first(engine: Engine) {
     );
     good(hand.complete(&again, Value::Null));
     ends(&house, job, "completed");
+}
+
+/// Durable progress spares attempts, so the protocol has no word for it: a hostile worker could go on for ever.
+fn a_worker_elsewhere_cannot_claim_durable_progress(engine: Engine) {
+    let house = House::with(engine, &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "5")]);
+    let hand = house.worker("w", &["sleep"]);
+    let job = sleeper(&house);
+    let task = hand.claim_one();
+
+    let said = json!({ "proof": task["proof"], "progress": 1, "step": "x", "kept": 1_000_000 });
+    good(hand.say("progress", json!({ "reports": [said] })));
+    let mut badge = hand.badge.clone();
+    badge.incarnation = uuid::Uuid::now_v7().to_string();
+    good(house.again(&badge).declare(1));
+
+    assert_eq!(executions(&house, job)[0]["failure"], "worker_lost");
+    assert_eq!(house.world.count("SELECT max(kept) FROM task"), 0);
 }
 
 fn a_claim_waits_for_work_and_is_answered_at_once_when_there_is_some(engine: Engine) {
