@@ -20,6 +20,7 @@ use crate::moves::{Moves, Words};
 use crate::recover::Recovered;
 use crate::task::{self, Busy, Loaded, select_tasks};
 use crate::wake::Topic;
+use crate::witness;
 use rules::backoff::Jitter;
 use rules::task::{Command, Death, Next, State};
 use rules::{ExecutionId, Fence, Millis, TaskId, WorkerId, failure};
@@ -80,6 +81,7 @@ impl Store {
         let policies = retry_policies(&mut tx, held.keys().map(|id| id.job())).await?;
         let mut moves = Moves::new(tx.now());
         let (mut lost, mut logs, mut alerts) = (0, Vec::new(), Vec::new());
+        let mut dead = Vec::new();
         for mut task in task::lock(&mut tx, held.keys().copied(), Busy::Wait).await? {
             let State::Running { lease, .. } = task.task.state.clone() else { continue };
             // Another worker may have claimed it meanwhile.
@@ -107,10 +109,14 @@ impl Store {
                 let now = task.task.state.name();
                 let stale = Recovered { task: task.id, execution, worker, now };
                 alerts.push(stale.alert());
+                dead.push(lease.worker);
             }
         }
         moves.save(&mut tx).await?;
         log::insert(&mut tx, &logs).await?;
+        // A worker that comes back at once must not use up all attempts of a task that another could do.
+        let now = tx.now();
+        witness::have_failed(&mut tx, dead.into_iter(), now).await?;
         alert::raise(&mut tx, alerts).await?;
         moves.count_failures(&mut tx);
         tx.commit().await?;

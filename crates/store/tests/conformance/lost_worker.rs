@@ -1,9 +1,11 @@
 //! Leases of workers that are known to be dead.
 
-use crate::shop::{commit_of, hello, progress_of, simple, spec, wide};
+use crate::bounds::remote;
+use crate::shop::{commit_of, heartbeat, hello, progress_of, simple, spec, wide};
 use crate::world::{LEASE, World};
 use rules::failure::MOST_SPARED;
 use rules::job::State;
+use rules::placement::Grant;
 use rules::spec::Spec;
 use rules::task::{Death, Refusal};
 use rules::{JobId, WorkerId};
@@ -25,6 +27,8 @@ on_both_engines![
     with_nothing_leased_there_is_nothing_to_release,
     a_task_that_kills_its_workers_fails_its_job_and_no_other,
     a_worker_that_comes_back_again_and_again_ends_the_task_that_kills_it,
+    a_remote_worker_that_comes_back_leaves_what_it_lost_to_another,
+    a_remote_worker_alone_gets_what_it_lost_again,
     tasks_use_their_last_attempt_one_at_a_time,
     a_last_attempt_that_no_worker_makes_does_not_hold_up_the_others,
 ];
@@ -259,6 +263,46 @@ async fn a_worker_that_comes_back_again_and_again_ends_the_task_that_kills_it(wo
     assert_eq!(failed.state, State::Failed);
     let said = format!("its worker died 3 times while working on it: worker-noop ({})", hello.worker);
     assert!(failed.error.as_ref().is_some_and(|error| error.ends_with(&said)), "{:?}", failed.error);
+}
+
+/// A new process of the same worker; what it may claim then.
+async fn comes_back(world: &World, worker: WorkerId) -> usize {
+    let hello = Hello { worker, kind: wire::Kind::Remote, ..hello("noop") };
+    world.store.introduce_worker(&hello, Uuid::new_v4()).await.unwrap();
+    wait(world).await;
+    world.store.claim(worker, 4).await.unwrap().len()
+}
+
+async fn a_remote_worker_that_comes_back_leaves_what_it_lost_to_another(world: &World) {
+    let (restless, honest) =
+        (remote(world, "noop", Grant::default()).await, remote(world, "noop", Grant::default()).await);
+    let job = world.submit(hasty("wide", 3)).await;
+    assert_eq!(comes_back(world, restless).await, 3);
+
+    for _ in 0..5 {
+        world.store.heartbeat(&heartbeat(honest)).await.unwrap();
+        assert_eq!(comes_back(world, restless).await, 0);
+    }
+
+    let attempts: Vec<_> = world.tasks(job).await.iter().map(|task| task.attempts).collect();
+    assert_eq!(attempts, [1, 1, 1]);
+    world.work_off(honest).await;
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn a_remote_worker_alone_gets_what_it_lost_again(world: &World) {
+    let alone = remote(world, "noop", Grant::default()).await;
+    let job = world.submit(hasty("poison", 1)).await;
+
+    let claimed =
+        [comes_back(world, alone).await, comes_back(world, alone).await, comes_back(world, alone).await];
+    comes_back(world, alone).await;
+    wait(world).await;
+
+    assert_eq!(claimed, [1, 1, 1]);
+    let failed = world.store.job(job).await.unwrap();
+    assert_eq!(failed.state, State::Failed);
+    assert!(failed.error.is_some_and(|error| error.contains("its worker died 3 times while working on it")));
 }
 
 /// Both tasks have lost two workers.
