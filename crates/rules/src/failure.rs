@@ -12,7 +12,7 @@ pub enum Kind {
     /// The server compared the result of a remote worker with the source, and it is something else: another worker tries it.
     /// Uses up no attempt, up to [`MOST_REJECTED`] times.
     Rejected,
-    /// The worker gave the work back because it is shutting down; uses up no attempt.
+    /// The worker gave the work back because it is shutting down; uses up no attempt, up to [`MOST_SPARED`] times.
     Drained,
     /// Where files are kept did not answer or had no room; uses up no attempt, up to [`MOST_SPARED`] times.
     StorageAway,
@@ -31,6 +31,10 @@ pub enum Kind {
 
 /// With the usual backoff, about eight hours.
 pub const MOST_SPARED: u32 = 100;
+
+/// Uncounted executions of a task after which one that is given back is tried again at once: fleets restart one worker after
+/// another. After that the usual backoff follows, so that no worker claims and releases a task in a loop.
+pub const FREE_RELEASES: u32 = 10;
 
 /// Uncounted executions of a task after which a rejected result uses up an attempt: if the comparison were wrong, the job
 /// has to end.
@@ -101,7 +105,9 @@ impl Kind {
     /// of storage or disk for ever, and a remote worker alone does not decide that work is hopeless.
     pub const fn after(self, spared: u32, witness: Witness) -> Kind {
         match (self, witness) {
-            (Kind::StorageAway | Kind::DiskFull, _) if spared >= MOST_SPARED => Kind::Transient,
+            (Kind::Drained | Kind::StorageAway | Kind::DiskFull, _) if spared >= MOST_SPARED => {
+                Kind::Transient
+            }
             (Kind::Rejected, _) if spared >= MOST_REJECTED => Kind::Transient,
             (Kind::Permanent, Witness::Remote { is_second: false }) => Kind::Unconfirmed,
             (kind, _) => kind,
@@ -133,6 +139,8 @@ mod tests {
         assert_eq!(Kind::Rejected.after(MOST_REJECTED - 1, Witness::Server), Kind::Rejected);
         assert_eq!(Kind::Rejected.after(MOST_REJECTED, Witness::Server), Kind::Transient);
         assert_eq!(Kind::Transient.after(0, Witness::Remote { is_second: false }), Kind::Transient);
+        assert_eq!(Kind::Drained.after(MOST_SPARED - 1, Witness::Server), Kind::Drained);
+        assert_eq!(Kind::Drained.after(MOST_SPARED, Witness::Server), Kind::Transient);
     }
 
     #[test]

@@ -167,7 +167,9 @@ pub enum Refusal {
     LeaseLive,
     #[error("the work has made no progress for longer than it may")]
     Stalled,
-    #[error("the work has run for longer than it may")]
+    #[error(
+        "the work has run for longer than it may; the setting encode_timeout_hours, or the timeout_ms of its stage, limits it"
+    )]
     Overdue,
     #[error("this execution has committed already")]
     CommittedByYou,
@@ -448,10 +450,8 @@ fn claim(task: &Task, worker: WorkerId, token: Token, terms: Terms, now: Millis)
 fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Millis, now: Millis) -> Task {
     let next = match kind {
         failure::Kind::Permanent => Next::Unjudged,
-        failure::Kind::Unconfirmed
-        | failure::Kind::Rejected
-        | failure::Kind::Drained
-        | failure::Kind::Withdrawn => Next::RetryAt(now),
+        failure::Kind::Unconfirmed | failure::Kind::Rejected | failure::Kind::Withdrawn => Next::RetryAt(now),
+        failure::Kind::Drained => Next::RetryAt(now + after_release(spared, delay)),
         failure::Kind::Interrupted => Next::RetryAt(now + delay(task.attempts)),
         failure::Kind::StorageAway | failure::Kind::DiskFull => {
             Next::RetryAt(now + delay(spared.saturating_add(1)))
@@ -464,6 +464,13 @@ fn fail(task: &Task, kind: failure::Kind, spared: u32, delay: impl Fn(u32) -> Mi
         failure::Kind::Transient | failure::Kind::LeaseExpired | failure::Kind::WorkerLost => Next::Unjudged,
     };
     Task { attempts: counted(task, kind), ..task.to(State::Error { failure: kind, next }) }
+}
+
+fn after_release(spared: u32, delay: impl Fn(u32) -> Millis) -> Millis {
+    match spared.checked_sub(failure::FREE_RELEASES) {
+        None => Millis(0),
+        Some(more) => delay(more.saturating_add(1)),
+    }
 }
 
 /// The last attempt is not begun at once: the store sees to it that few tasks that may have killed their workers use

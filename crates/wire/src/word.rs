@@ -132,7 +132,7 @@ pub struct Usage {
 }
 
 /// One command an execution ran.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StepRecord {
     pub kind: String,
     pub command: String,

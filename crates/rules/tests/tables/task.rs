@@ -125,15 +125,17 @@ current execution.";
 /// Everything that can be said, where a word needs a token with this one.
 fn said_with(token: Token) -> Vec<(String, Command)> {
     let worker = WorkerId(uuid::Uuid::nil());
-    let fail_by = |kind, witness| Command::Fail {
+    let fail_as = |kind, spared, witness| Command::Fail {
         token,
         kind,
-        spared: 0,
+        spared,
         witness,
         backoff: Backoff::default(),
         jitter: Jitter(500),
     };
-    let fail = |kind| fail_by(kind, failure::Witness::Server);
+    let fail_by = |kind, witness| fail_as(kind, 0, witness);
+    let fail_after = |kind, spared| fail_as(kind, spared, failure::Witness::Server);
+    let fail = |kind| fail_after(kind, 0);
     let lose = |death| Command::LoseWorker { death, backoff: Backoff::default(), jitter: Jitter(500) };
     every!(Command {
         Command::Advance => ["advance" => Command::Advance],
@@ -173,6 +175,8 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         ],
         Command::Fail { kind: failure::Kind::Drained, .. } => [
             "fail, drained" => fail(failure::Kind::Drained),
+            "fail, drained, often" => fail_after(failure::Kind::Drained, failure::FREE_RELEASES),
+            "fail, drained, too often" => fail_after(failure::Kind::Drained, failure::MOST_SPARED),
         ],
         Command::Fail { kind: failure::Kind::StorageAway, .. } => [
             "fail, storage_away" => fail(failure::Kind::StorageAway),

@@ -15,6 +15,9 @@ const MOST_SLOTS: u32 = 64;
 /// Commands of one execution; those after them are dropped.
 const MOST_STEPS: usize = 500;
 
+/// All commands of one execution together, with what they printed. The last ones are kept: where work fails, they say why.
+const STEPS_BYTES: usize = 512 << 10;
+
 pub fn step(text: &str) -> String {
     clean_name(text, NAME)
 }
@@ -41,5 +44,37 @@ pub fn steps(mut steps: Vec<StepRecord>) -> Vec<StepRecord> {
         step.stderr_tail = clean(&step.stderr_tail, OUTPUT);
         step.error = step.error.as_deref().map(message);
     }
-    steps
+    let mut left = STEPS_BYTES;
+    let fits = |step: &&StepRecord| match left.checked_sub(size(step)) {
+        Some(less) => {
+            left = less;
+            true
+        }
+        None => false,
+    };
+    let kept = steps.iter().rev().take_while(fits).count();
+    steps.split_off(steps.len() - kept)
+}
+
+fn size(step: &StepRecord) -> usize {
+    let error = step.error.as_deref().unwrap_or_default();
+    let texts = [step.kind.as_str(), &step.command, &step.stdout_tail, &step.stderr_tail, error];
+    texts.map(str::len).iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_steps_are_kept_up_to_a_limit() {
+        let printed = |tail: &str| StepRecord { stderr_tail: tail.repeat(OUTPUT), ..StepRecord::default() };
+        let said: Vec<StepRecord> = ["a", "b", "c"].iter().cycle().take(20).map(|it| printed(it)).collect();
+
+        let kept = steps(said.clone());
+
+        assert_eq!(kept.len(), STEPS_BYTES / OUTPUT);
+        assert_eq!(kept.last().map(|it| &it.stderr_tail), said.last().map(|it| &it.stderr_tail));
+        assert_eq!(steps(said[..3].to_vec()).len(), 3);
+    }
 }

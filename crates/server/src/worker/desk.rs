@@ -321,7 +321,7 @@ async fn fail(
     end(&app, Failure { proof: proof.shown_by(worker), kind, message, usage, steps }).await
 }
 
-/// Give work back; uses up no attempt
+/// Give work back; uses up no attempt, up to a hundred times of a task
 #[utoipa::path(post, path = "/api/worker/release", tag = "worker", request_body = ReleaseRequest, security(("worker" = [])),
     responses((status = 200, body = Verdict), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn release(

@@ -2,7 +2,7 @@
 
 use crate::shop::{failure_of, simple, spec, wide};
 use crate::world::{LEASE, World};
-use rules::failure::{Kind, MOST_SPARED};
+use rules::failure::{FREE_RELEASES, Kind, MOST_SPARED};
 use rules::job::State;
 use rules::{JobId, WorkerId};
 use serde_json::json;
@@ -20,6 +20,7 @@ on_both_engines![
     a_storage_that_is_away_uses_no_attempt_and_is_waited_for,
     a_full_disk_of_a_worker_uses_no_attempt_and_is_waited_for,
     a_task_is_not_spared_for_ever,
+    a_task_that_is_given_back_again_and_again_waits_and_fails_in_the_end,
     a_failure_that_a_later_version_named_is_tried_again,
     a_job_goes_on_without_an_optional_stage,
     an_optional_stage_keeps_what_it_has_done,
@@ -208,6 +209,35 @@ async fn a_task_is_not_spared_for_ever(world: &World) {
     let counted = counted.iter().filter(|it| it.failure.as_deref() == Some("transient")).count();
     assert_eq!((counted, world.tasks(job).await[0].attempts), (3, 3));
     assert!(world.is(job, State::Failed).await);
+}
+
+/// As a rolling restart does a few times, and a hostile worker for ever.
+async fn a_task_that_is_given_back_again_and_again_waits_and_fails_in_the_end(world: &World) {
+    let worker = world.worker("noop").await;
+    let job = world.submit(simple()).await;
+
+    for _ in 0..FREE_RELEASES {
+        world.fail(&world.claim(worker).await, Kind::Drained).await;
+        world.orchestrate().await;
+    }
+    for nominal in [10_000, 20_000, 40_000] {
+        world.fail(&world.claim(worker).await, Kind::Drained).await;
+        world.orchestrate().await;
+        assert!(world.finds_nothing(worker).await, "it waits");
+        world.turn(nominal * 5 / 4);
+        world.orchestrate().await;
+    }
+    let mut releases = FREE_RELEASES + 3;
+    while !world.state(job).await.is_final() {
+        let task = world.claim(worker).await;
+        assert_eq!(task.attempt, 1 + releases.saturating_sub(MOST_SPARED));
+        world.fail(&task, Kind::Drained).await;
+        world.turn(300_000);
+        world.orchestrate().await;
+        releases += 1;
+    }
+
+    assert_eq!((world.state(job).await, releases), (State::Failed, MOST_SPARED + 3));
 }
 
 fn with_captions() -> rules::spec::Spec {
