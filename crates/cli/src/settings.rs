@@ -239,6 +239,10 @@ settings! {
     #[arg(long, env = "VODMILL_ENCODER_STALL_SECONDS", global = true, value_name = "SECONDS", hide_short_help = true)]
     encoder_stall_seconds: f64,
 
+    /// How long an encoding task may take, in hours, beyond the time for its size: a second for each 500,000 pixels. Default: 2
+    #[arg(long, env = "VODMILL_ENCODE_TIMEOUT_HOURS", global = true, value_name = "HOURS", hide_short_help = true)]
+    encode_timeout_hours: f64,
+
     /// How strictly ffmpeg and ffprobe are locked in: `require` (or not run at all), `best-effort`, or `off`. Default: best-effort
     #[arg(long, env = "VODMILL_SANDBOX", global = true, value_name = "DEGREE", hide_short_help = true)]
     sandbox: Sandbox,
@@ -543,6 +547,12 @@ impl Settings {
             retention: span(self.retention_days, 86_400.0, "retention_days", default.retention)?,
             janitor_interval: span(self.janitor_interval, 1.0, "janitor_interval", default.janitor_interval)?,
             stall: span(self.encoder_stall_seconds, 1.0, "encoder_stall_seconds", default.stall)?,
+            encode_timeout: span(
+                self.encode_timeout_hours,
+                3600.0,
+                "encode_timeout_hours",
+                default.encode_timeout,
+            )?,
             parallel: self.parallel.map_or(default.parallel, |parallel| parallel.clamp(1, 10_000)),
             max_attempts: self.max_retry_attempts.unwrap_or(default.max_attempts),
             import_allow_private: self.import_allow_private.unwrap_or(false),

@@ -10,6 +10,7 @@ use pipeline::Name;
 use pipeline::manifest::Shape;
 use pipeline::result::{ExpectedSegments, ExpectedTrack};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -99,6 +100,10 @@ pub const AAC_FRAME: u32 = 1024;
 /// Of each encoder. One costs the least, and with more x264 does not make the same bytes of the same pictures twice.
 const THREADS: u32 = 1;
 
+/// Pixels in a second: a picture of 1920 × 1080 every four seconds, and every fifth of a second.
+const SLOWEST_ENCODING: f64 = 500_000.0;
+const SLOWEST_DECODING: f64 = 10_000_000.0;
+
 pub fn make(mut source: Source, settings: Settings) -> Plan {
     let picture = source.video.as_ref().map(|video| {
         let timing = &video.timing;
@@ -148,6 +153,24 @@ impl Plan {
         let Some(picture) = &self.picture else { return Vec::new() };
         let alone = |rung: &Rung| Group { codec: rung.codec, rungs: vec![rung.name.clone()] };
         picture.optional_rungs().flat_map(|rung| picture.pieces_of(&alone(rung))).collect()
+    }
+
+    /// How long a slow machine takes for a piece: far longer than any that is of use.
+    pub fn encoding_patience(&self, piece: &Piece) -> Duration {
+        let Some(picture) = &self.picture else { return Duration::ZERO };
+        let pixels = |width: u32, height: u32| f64::from(width) * f64::from(height);
+        let made: f64 =
+            picture.rungs_of_group(&piece.group).map(|rung| pixels(rung.width, rung.height)).sum();
+        let source = self.source.video.as_ref().map_or(0.0, |video| pixels(video.width, video.height));
+        // A file that cannot be entered in the middle is decoded from its beginning.
+        let seconds = piece.chunk.frames() as f64 * made / SLOWEST_ENCODING
+            + piece.chunk.end_frame as f64 * source / SLOWEST_DECODING;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// As [`Plan::encoding_patience`], for a track of sound.
+    pub fn sound_patience(&self) -> Duration {
+        Duration::try_from_secs_f64(self.duration()).unwrap_or(Duration::MAX)
     }
 
     /// What the task of this track has to return.

@@ -17,10 +17,12 @@ pub struct Straggler {
 const WORTHWHILE: Millis = Millis::from_secs(5);
 
 impl Straggler {
-    /// It has taken twice as long as its fellows, and what is left of it would take longer than all of it elsewhere.
+    /// It has taken twice as long as its fellows, and what is left of it would take longer than all of it elsewhere; or four
+    /// times as long, whatever it says of itself.
     pub fn is_worth_hedging(&self) -> bool {
         let patience = (self.median + self.median).max(WORTHWHILE);
-        self.running >= patience && self.left().is_none_or(|left| left > self.median)
+        let is_far_from_its_end = self.left().is_none_or(|left| left > self.median);
+        self.running >= patience && (is_far_from_its_end || self.running >= patience + patience)
     }
 
     /// At the pace so far.
@@ -49,6 +51,7 @@ mod tests {
         assert!(straggler(20, Some(0)).is_worth_hedging());
         assert!(straggler(20, Some(500)).is_worth_hedging());
         assert!(!straggler(20, Some(900)).is_worth_hedging(), "it will be done sooner than another could be");
+        assert!(straggler(40, Some(999)).is_worth_hedging(), "it said so before");
         assert!(!straggler(19, None).is_worth_hedging(), "not slow yet");
         let short = Straggler { running: Millis(100), permille: None, median: Millis(1) };
         assert!(!short.is_worth_hedging());

@@ -65,6 +65,8 @@ pub struct Options {
     pub max_job_tasks: u32,
     /// An encoder that makes no frame for so long is killed, and its task tried again. Default 60 s.
     pub stall: Duration,
+    /// How long an encoding task may take beyond the time that the plan adds for its size. Default 2 h.
+    pub encode_timeout: Duration,
     /// How much of one file is taken on.
     pub file_limits: FileLimits,
     /// Videos may be imported from this machine and from private networks. Default: no.
@@ -122,6 +124,7 @@ impl Default for Options {
             max_attempts: 3,
             max_job_tasks: 10_000,
             stall: Duration::from_secs(60),
+            encode_timeout: Duration::from_secs(2 * 3600),
             file_limits: FileLimits::default(),
             import_allow_private: false,
             watch_folder: None,

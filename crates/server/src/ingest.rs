@@ -353,6 +353,7 @@ impl Ingest {
             generation: format!("g-{}", hex::encode(rand::random::<[u8; 6]>())),
             carry: None,
             stall: self.options.stall,
+            timeout: Some(self.options.encode_timeout),
             max_attempts: self.options.max_attempts,
             backoff_initial: failpoint::shortened("VODMILL_BACKOFF_SECONDS", Duration::from_secs(10)),
         }

@@ -13,6 +13,7 @@ use rules::lease::Terms;
 use rules::task::Command;
 use rules::{JobId, Millis, TaskId, Token, WorkerId};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 use telemetry::metrics::{CLAIM_DURATION, TASK_WAIT};
@@ -32,6 +33,12 @@ const INPUTS: &str = "
 SELECT i.task_id, i.input
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN task_input i ON i.task_id = r.id";
+
+/// A field of what a plan says of a task: by how many milliseconds its stage's `timeout_ms` is extended.
+const EXTRA_MS: &str = "extra_ms";
+
+/// Ninety days.
+const MOST_EXTRA_MS: i64 = 90 * 86_400_000;
 
 /// Whoever claims within slots does so alone, or two would both fill the last.
 const LOCK_SLOTS: &str = "SELECT slots FROM worker WHERE id = $1 FOR UPDATE";
@@ -134,9 +141,12 @@ impl Store {
         for row in rows {
             let Some(stage) = work.get(&key(&row)) else { continue };
             let mut loaded = row.loaded();
-            let claim = Command::Claim { worker, token, terms: self.terms(stage, tx.now()) };
+            let input = inputs.get(&loaded.id.0).map(|input| serde_json::from_str(input)).transpose()?;
+            let timeout_ms = stage.timeout_ms(input.as_ref());
+            let claim = Command::Claim { worker, token, terms: self.terms(stage, timeout_ms, tx.now()) };
             if moves.make(&mut loaded, &claim, Words::default()).is_ok() {
-                assignments.push(self.assignment(&loaded, worker, token, stage, inputs.get(&loaded.id.0))?);
+                let given = (input, timeout_ms);
+                assignments.push(self.assignment(&loaded, worker, token, stage, given)?);
                 waits.push((stage.priority, tx.now() - Millis(row.queued_at)));
             }
         }
@@ -158,12 +168,12 @@ impl Store {
         Ok(has_any)
     }
 
-    fn terms(&self, stage: &WorkRow, now: Millis) -> Terms {
+    fn terms(&self, stage: &WorkRow, timeout_ms: Option<i64>, now: Millis) -> Terms {
         Terms {
             length: self.options.lease,
             stall: stage.stall_ms.map(Millis),
             // The worker stops at the timeout; what is left of this it has for saying so.
-            deadline: stage.timeout_ms.map(|timeout| now + Millis(timeout) + self.options.lease),
+            deadline: timeout_ms.map(|timeout| now + Millis(timeout) + self.options.lease),
         }
     }
 
@@ -173,7 +183,7 @@ impl Store {
         worker: WorkerId,
         token: Token,
         stage: &WorkRow,
-        input: Option<&String>,
+        (input, timeout_ms): (Option<Value>, Option<i64>),
     ) -> Result<Assignment> {
         Ok(Assignment {
             proof: Proof { task: loaded.id, fence: loaded.task.fence, token, worker },
@@ -182,12 +192,12 @@ impl Store {
             kind: stage.kind.clone(),
             payload: serde_json::from_str(&stage.payload)?,
             segment: loaded.segment,
-            input: input.map(|input| serde_json::from_str(input)).transpose()?,
+            input,
             results: BTreeMap::new(),
             attempt: loaded.task.attempts,
             max_attempts: loaded.task.max_attempts,
             lease_ms: self.options.lease.0,
-            timeout_ms: stage.timeout_ms,
+            timeout_ms,
             stall_ms: stage.stall_ms,
             traceparent: stage.traceparent.clone(),
         })
@@ -195,6 +205,12 @@ impl Store {
 }
 
 impl WorkRow {
+    /// How long an execution may take: the plan adds time for the size of each task.
+    fn timeout_ms(&self, input: Option<&Value>) -> Option<i64> {
+        let extra = input.and_then(|input| input.get(EXTRA_MS)?.as_i64()).unwrap_or(0);
+        self.timeout_ms.map(|timeout| timeout.saturating_add(extra.clamp(0, MOST_EXTRA_MS)))
+    }
+
     fn reading(&self) -> Result<Reading> {
         let reads = serde_json::from_str(&self.reads)?;
         Ok(Reading { job: JobId(self.job_id), stage: self.name.clone(), reads })

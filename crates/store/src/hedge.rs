@@ -21,19 +21,20 @@ use rules::{JobId, Millis, TaskId};
 use std::collections::{HashMap, HashSet};
 use telemetry::metrics::TASK_HEDGES;
 
-/// The last of their stages: nothing of it waits, and none has a twin yet.
+/// The last of their stages: nothing of it waits, and none has a twin yet. Whether its worker says that it has begun does not
+/// matter.
 const STRAGGLERS: &str = "
-SELECT t.id, t.worker_id, t.started_at, t.permille, t.lane_id, s.first_task, s.tasks, coalesce(o.name, '')
+SELECT t.id, t.worker_id, coalesce(t.started_at, t.leased_at), t.permille, t.lane_id, s.first_task, s.tasks, coalesce(o.name, '')
 FROM task t
 LEFT JOIN owner o ON o.id = t.owner_id
 JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
-WHERE t.leased_at IS NOT NULL AND t.committed_at IS NULL AND t.status = 'IN_PROGRESS' AND s.is_hedged AND t.twin_of IS NULL
+WHERE t.leased_at IS NOT NULL AND t.committed_at IS NULL AND s.is_hedged AND t.twin_of IS NULL
   AND NOT EXISTS (SELECT 1 FROM task w WHERE w.twin_of = t.id)
   AND NOT EXISTS (
       SELECT 1 FROM task q
       WHERE q.id BETWEEN s.first_task AND s.first_task + s.tasks - 1 AND q.state IN ('NEW', 'READY')
   )
-ORDER BY t.started_at LIMIT 100";
+ORDER BY coalesce(t.started_at, t.leased_at) LIMIT 100";
 
 const TIMES: &str = "
 SELECT wall_ms FROM task

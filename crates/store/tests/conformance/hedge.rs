@@ -1,13 +1,13 @@
 //! Twins: a second task for a slow segment; the first commit of the two counts.
 
-use crate::shop::{commit_of, heartbeat, spec};
+use crate::shop::{commit_of, heartbeat, progress_of, spec};
 use crate::world::World;
 use rules::job::State;
 use rules::task::Refusal;
 use rules::{JobId, TaskId, WorkerId, failure};
 use serde_json::json;
 use std::collections::BTreeSet;
-use wire::{Answer, Assignment, Commit, Usage};
+use wire::{Answer, Assignment, Commit, Progress, Usage};
 
 on_both_engines![
     a_straggler_gets_a_twin_when_a_worker_is_idle,
@@ -20,6 +20,8 @@ on_both_engines![
     a_segment_has_failed_once_when_both_have,
     a_segment_that_may_be_missing_is_missed_once_when_both_have_failed,
     a_job_tried_again_fails_again_though_its_twin_was_withdrawn,
+    work_that_its_worker_never_begins_gets_a_twin_too,
+    nothing_that_a_worker_says_prevents_a_twin_for_ever,
     the_slow_worker_is_not_given_the_twin,
     no_twin_without_an_idle_worker_or_while_others_wait,
     a_job_that_is_tried_again_does_not_repeat_what_a_twin_has_done,
@@ -87,6 +89,38 @@ async fn a_straggler_gets_a_twin_when_a_worker_is_idle(world: &World) {
     assert_eq!((twin.segment, &twin.stage), (scene.held.segment, &scene.held.stage));
     assert!(world.store.hedge().await.unwrap().is_empty(), "one is enough");
     let _ = scene.slow;
+}
+
+/// Its worker renews the lease and reports nothing.
+async fn work_that_its_worker_never_begins_gets_a_twin_too(world: &World) {
+    let (slow, idle) = (world.worker("noop").await, world.worker("noop").await);
+    let job = world.submit(spec(json!([stage(false)]), json!({}))).await;
+    let claimed = world.store.claim(slow, 3).await.unwrap();
+    for quick in &claimed[..2] {
+        let usage = Usage { wall_ms: 1000, ..Usage::default() };
+        world.say(Commit { usage, ..commit_of(quick.proof) }).await;
+    }
+    world.orchestrate().await;
+    world.turn(50_000);
+    assert_eq!(world.renew(&claimed[2], 2).await, Answer::Accepted);
+    world.store.heartbeat(&heartbeat(idle)).await.unwrap();
+    assert_eq!(world.latest(claimed[2].proof.task).await.status, "LEASED");
+
+    assert_eq!(world.store.hedge().await.unwrap().len(), 1);
+
+    let twin = world.claim(idle).await;
+    assert_eq!(world.commit(&twin).await, Answer::Accepted);
+    world.orchestrate().await;
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn nothing_that_a_worker_says_prevents_a_twin_for_ever(world: &World) {
+    let scene = scene(world).await;
+    let almost = Progress { permille: Some(999), ..progress_of(scene.held.proof, 3) };
+
+    world.store.progress(&[almost]).await.unwrap();
+
+    assert_eq!(world.store.hedge().await.unwrap().len(), 1);
 }
 
 async fn the_twin_that_is_first_counts_and_the_straggler_is_told_to_stop(world: &World) {

@@ -19,6 +19,7 @@ on_both_engines![
     commit_and_fail_are_refused_after_expiry_until_the_lease_is_renewed,
     work_that_stands_still_is_not_renewed,
     nothing_outlives_its_deadline,
+    a_plan_gives_large_tasks_more_time,
     a_commit_without_a_start_is_audited_as_two_moves,
     a_commit_said_twice_is_accepted_once,
     a_commit_said_twice_in_one_batch_is_accepted_once,
@@ -147,6 +148,30 @@ async fn work_that_stands_still_is_not_renewed(world: &World) {
     assert_eq!(world.renew(&task, 7).await, Answer::Refused(Refusal::Stalled));
     assert_eq!(world.progress(&task, 7).await, Answer::Refused(Refusal::Stalled));
     assert_eq!(world.store.recover(10).await.unwrap().len(), 1, "however lively its worker");
+}
+
+async fn a_plan_gives_large_tasks_more_time(world: &World) {
+    let worker = world.worker("noop").await;
+    let stages = json!([
+        { "name": "plan", "kind": "noop" },
+        { "name": "work", "kind": "noop", "needs": ["plan"], "expand": "plan", "timeout_ms": 30_000 },
+    ]);
+    world.submit(spec(stages, json!({}))).await;
+    let inputs = json!([{ "extra_ms": 600_000 }, { "extra_ms": -1 }, 7]);
+    world.commit_with(&world.claim(worker).await, json!({ "segments": inputs })).await;
+    world.orchestrate().await;
+
+    let tasks = world.store.claim(worker, 3).await.unwrap();
+
+    let timeouts: Vec<_> = tasks.iter().map(|task| task.timeout_ms.unwrap()).collect();
+    assert_eq!(timeouts, [630_000, 30_000, 30_000]);
+    for growing in 1..13 {
+        world.turn(50_000);
+        assert_eq!(world.renew(&tasks[0], growing).await, Answer::Accepted);
+    }
+    assert_ne!(world.renew(&tasks[1], 1).await, Answer::Accepted);
+    world.turn(100_000);
+    assert_eq!(world.renew(&tasks[0], 100).await, Answer::Refused(Refusal::Overdue));
 }
 
 async fn nothing_outlives_its_deadline(world: &World) {

@@ -40,6 +40,8 @@ pub struct Order {
     pub carry: Option<String>,
     /// An encoder that makes no frame for so long is killed, and its task tried again.
     pub stall: Duration,
+    /// How long an encoding task may take beyond the time that the plan adds for its size. None: for ever.
+    pub timeout: Option<Duration>,
     pub max_attempts: u32,
     pub backoff_initial: Duration,
 }
@@ -55,6 +57,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
     let stall_ms = u32::try_from(order.stall.as_millis()).unwrap_or(u32::MAX);
     let encoders: Vec<String> =
         order.settings.codecs.iter().map(|codec| order.settings.encoder.encoder(*codec)).collect();
+    let timeout_ms = order.timeout.map(|it| u32::try_from(it.as_millis()).unwrap_or(u32::MAX));
     let pieces = |kind: &str| Stage {
         needs: names(["plan"]),
         reads: names(["plan"]),
@@ -62,6 +65,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
         stall_ms: Some(stall_ms),
         ..stage(kind, Phase::Processing, source.clone())
     };
+    let timed = |kind: &str| Stage { timeout_ms, ..pieces(kind) };
     let publish =
         Publish { video: order.video, output: order.output.clone(), generation: order.generation.clone() };
     let package = Package {
@@ -85,8 +89,8 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
             reads: names(["probe"]),
             ..stage("plan", Phase::Planning, value(&Plan { settings: order.settings.clone() })?)
         },
-        Stage { requires: encoders.clone(), hedge: true, ..pieces("encode") },
-        pieces("audio"),
+        Stage { requires: encoders.clone(), hedge: true, ..timed("encode") },
+        timed("audio"),
         Stage { optional: true, ..pieces("subtitles") },
         Stage { optional: true, ..pieces("thumbnails") },
         Stage {
@@ -98,7 +102,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
     ];
     if has_optional {
         // Last of the parts: what a stream cannot do without comes first.
-        let optional = Stage { requires: encoders, optional: true, ..pieces("encode_optional") };
+        let optional = Stage { requires: encoders, optional: true, ..timed("encode_optional") };
         stages.insert(stages.len() - 1, optional);
     }
     if order.is_early_playback {
@@ -189,6 +193,7 @@ mod tests {
             generation: "g1".into(),
             carry: None,
             stall: Duration::from_secs(60),
+            timeout: None,
             max_attempts: 3,
             backoff_initial: Duration::from_secs(1),
         };
@@ -210,6 +215,9 @@ mod tests {
         let fetch = Some(Fetch { url, to, max_bytes: 1, allow_private: false });
         let fetched = spec(&Order { fetch, ..order.clone() }).unwrap().resolve().unwrap();
         assert_eq!((fetched[0].name.as_str(), fetched[1].needs.as_slice()), ("ingest", [0].as_slice()));
+        let timed = spec(&Order { timeout: Some(Duration::from_secs(1)), ..order.clone() }).unwrap();
+        let timed = timed.stages.iter().filter(|stage| stage.timeout_ms == Some(1000));
+        assert_eq!(timed.map(|stage| stage.name.as_str()).collect::<Vec<_>>(), ["encode", "audio"]);
         let early = spec(&Order { is_early_playback: true, ..order }).unwrap();
         let names: Vec<_> = early.stages[2..4].iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(names, ["audio", "encode"]);

@@ -66,6 +66,7 @@ fn spec() -> Spec {
         output: "/nowhere".into(),
         generation: "g1".into(),
         stall: Duration::from_secs(60),
+        timeout: None,
         max_attempts: 3,
         backoff_initial: Duration::from_secs(1),
     };

@@ -111,6 +111,7 @@ impl Folder {
             output: text(&self.root)?,
             generation,
             stall,
+            timeout: None,
             max_attempts: 3,
             backoff_initial: Duration::from_secs(1),
         })
