@@ -34,6 +34,7 @@ mod spec;
 mod subtitles;
 mod thumbnails;
 mod tools;
+mod turns;
 
 pub use carry::FILE as PRESENTATION;
 pub use check::{CheckError, ResultCheck};

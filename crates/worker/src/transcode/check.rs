@@ -4,6 +4,7 @@
 use super::compare::{Unlike, compare_chunk, compare_sound};
 use super::package::{playlists, sound};
 use super::tools::disk;
+use super::turns::Turns;
 use super::{Tools, Work, gate};
 use crate::Context;
 use crate::handler::Failed;
@@ -19,13 +20,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 use wire::Assignment;
 
-/// How long one check may take, in milliseconds: a chunk has a minute of video.
-const PATIENCE_MS: i64 = 30 * 60_000;
+/// How long one check may take. What it compares is decoded far faster than it is played, but a file that cannot be entered in
+/// the middle is decoded from its beginning.
+const LEAST: Duration = Duration::from_secs(10 * 60);
+const MOST: Duration = Duration::from_secs(30 * 60);
 
 /// Cheap to clone.
 #[derive(Debug, Clone)]
@@ -33,7 +36,7 @@ pub struct ResultCheck {
     tools: Tools,
     room: Arc<Room>,
     /// Each check keeps about one processor busy.
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
 }
 
 /// Removed with the last check; where the process is killed, by the next worker that uses the same folder.
@@ -58,7 +61,7 @@ impl ResultCheck {
     /// Compares up to `at_once` results at a time, in folders of their own below `folder`.
     pub fn open(tools: Tools, folder: &Path, at_once: usize) -> io::Result<Self> {
         let room = Arc::new(Room(Workshop::open(folder, WorkerId(Uuid::now_v7()))?));
-        Ok(ResultCheck { tools, room, turns: Arc::new(Semaphore::new(at_once.max(1))) })
+        Ok(ResultCheck { tools, room, turns: Turns::new(at_once.max(1)) })
     }
 
     /// Whether a task of this kind has a result that can be compared with the source.
@@ -70,8 +73,9 @@ impl ResultCheck {
 
     /// Compares the committed files of a task with its source. `task` is as it was assigned, with what the server knows.
     pub async fn check(&self, task: &Assignment, made: &TrackResult) -> Result<(), CheckError> {
-        let Ok(_turn) = self.turns.acquire().await else { return Ok(()) };
-        let task = Assignment { timeout_ms: Some(PATIENCE_MS), stall_ms: None, ..task.clone() };
+        let _turn = self.turns.take(task.proof.worker).await;
+        let timeout_ms = i64::try_from(patience(task).as_millis()).ok();
+        let task = Assignment { timeout_ms, stall_ms: None, ..task.clone() };
         let context = Context::new(&task, self.room.0.folder(task.proof.execution()), Instant::now());
         let work = Work { tools: &self.tools, job: &task, context: &context };
         let checked = compare(&work, made).await;
@@ -81,6 +85,18 @@ impl ResultCheck {
             Unlike::Failed(failed) => CheckError::Failed(failed),
         })
     }
+}
+
+/// By the end of what was encoded: as long as it takes to play up to there, and twice the chunk.
+fn patience(task: &Assignment) -> Duration {
+    let covers = task.input.as_ref().and_then(|input| {
+        let seconds = |at: usize| input.get("covers_seconds")?.get(at)?.as_f64();
+        Some((seconds(0)?, seconds(1)?))
+    });
+    // Sound is compared whole, and so is a chunk of an older plan, which says less.
+    let Some((from, to)) = covers else { return MOST };
+    let own = Duration::try_from_secs_f64(2.0 * (to - from) + to / 4.0).unwrap_or_default();
+    (LEAST + own).min(MOST)
 }
 
 /// Holds the files to the rules that the gate has for whole streams, so that one worker's bad segments do not fail the job.
