@@ -8,19 +8,24 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use axum::http::{HeaderValue, Method, StatusCode, response};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
+use axum::serve::{IncomingStream, Listener};
 use futures_util::stream;
 use rand::RngCore;
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span, warn};
 
@@ -29,6 +34,87 @@ use crate::process::Door;
 
 /// How many chunks, of some hundred kilobytes at most, are fetched ahead of the reader.
 const READ_AHEAD: usize = 16;
+
+/// How many connections are served at a time; the programs that encode use one for each file that they open. Further ones
+/// wait.
+const CONNECTIONS: usize = 16;
+
+/// Takes connections one by one, as places become free.
+struct Limited {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+    /// Its own address, where other users of the machine can reach it. They take no places: they are given nothing anyway.
+    public: Option<SocketAddr>,
+}
+
+impl Limited {
+    fn new(listener: TcpListener, public: Option<SocketAddr>) -> Self {
+        Limited { listener, places: Arc::new(Semaphore::new(CONNECTIONS)), public }
+    }
+}
+
+impl Listener for Limited {
+    type Io = Placed;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Placed, SocketAddr) {
+        let (stream, peer) = Listener::accept(&mut self.listener).await;
+        let place = match self.public {
+            Some(own) if !super::peer::is_own_user(peer, own) => None,
+            // The semaphore is never closed.
+            _ => self.places.clone().acquire_owned().await.ok(),
+        };
+        (Placed { stream, _place: place }, peer)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+struct Peer(SocketAddr);
+
+impl Connected<IncomingStream<'_, Limited>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Limited>) -> Self {
+        Peer(*stream.remote_addr())
+    }
+}
+
+/// A connection, with its place.
+struct Placed {
+    stream: TcpStream,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl AsyncRead for Placed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Placed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
 
 /// Serves until dropped.
 #[derive(Debug)]
@@ -62,6 +148,7 @@ impl Shared {
             Ok(listener) => {
                 let ended = self.ending.clone().cancelled_owned();
                 let router = self.router();
+                let listener = Limited::new(listener, None);
                 tokio::spawn(
                     async move { axum::serve(listener, router).with_graceful_shutdown(ended).await },
                 );
@@ -85,7 +172,8 @@ impl Relay {
             span: Span::current(),
         };
         let router = shared.clone().router().layer(from_fn_with_state(address, answer_own_user));
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let service = router.into_make_service_with_connect_info::<Peer>();
+        let listener = Limited::new(listener, Some(address));
         let ended = ending.clone().cancelled_owned();
         tokio::spawn(async move { axum::serve(listener, service).with_graceful_shutdown(ended).await });
         let door = Door::new(address.port(), move |listener| shared.clone().serve_inside(listener));
@@ -114,7 +202,7 @@ impl Relay {
 
 async fn answer_own_user(
     State(own): State<SocketAddr>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -39,6 +39,7 @@ tests![
     breaker::a_failing_server_is_left_alone_for_a_while,
     source::a_reader_gets_the_file_whatever_happens_on_the_way,
     source::a_reader_gets_the_part_it_asks_for_and_little_else_is_fetched,
+    source::only_a_few_connections_are_served_at_a_time,
     source::what_fails_while_the_source_is_away_is_the_storages_fault,
     source::a_file_that_changes_is_not_read_on,
     source::another_user_of_the_machine_gets_nothing,

@@ -88,6 +88,27 @@ pub async fn a_reader_gets_the_part_it_asks_for_and_little_else_is_fetched() {
     assert!(relay.url().ends_with(".mp4") && relay.url().len() > 60, "{}", relay.url());
 }
 
+pub async fn only_a_few_connections_are_served_at_a_time() {
+    let (_scene, _context, relay) = reading(MIB).await;
+    let url = relay.url();
+    let (authority, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let request = format!("HEAD /{path} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        let mut stream = TcpStream::connect(authority).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.read_exact(&mut [0; 12]).await.unwrap();
+        held.push(stream);
+    }
+
+    let mut one_more = Box::pin(ask(&relay, "GET", "", ""));
+
+    let waiting = tokio::time::timeout(Duration::from_millis(300), &mut one_more).await;
+    assert!(waiting.is_err(), "it is served");
+    held.pop();
+    assert_eq!(one_more.await.1.len(), MIB);
+}
+
 pub async fn what_fails_while_the_source_is_away_is_the_storages_fault() {
     let (scene, _context, relay) = reading(4 * MIB).await;
     let blamed = |failed: Failed| relay.source().blame(failed).kind;
