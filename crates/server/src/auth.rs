@@ -1,6 +1,7 @@
 //! Who speaks: an admin, or a worker. Nothing else in this crate decides that.
 
 use crate::app::App;
+use crate::body::Sender;
 use crate::connections::Visitor;
 use crate::guesses::Guesses;
 use crate::problem::Error;
@@ -82,6 +83,7 @@ impl FromRequestParts<App> for Caller {
             Ok(worker) => {
                 app.guesses.was_right(key);
                 authenticated(parts);
+                parts.extensions.insert(Sender(worker));
                 Ok(Caller { worker })
             }
             Err(store::Error::BadKey) => {

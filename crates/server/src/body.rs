@@ -13,10 +13,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures_util::StreamExt;
+use rules::WorkerId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::RefCell;
-use std::sync::{Arc, LazyLock};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -37,6 +40,17 @@ static BUDGET: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::n
 
 /// A share of the budget. Semaphores count in 32 bits.
 const UNIT: usize = 1 << 10;
+
+/// The bodies of one worker take at most this much of the budget, or one body of its full size; its further ones wait.
+const SHARE_BYTES: usize = BUDGET_BYTES / 8;
+
+type Shares = Mutex<HashMap<WorkerId, Weak<Semaphore>>>;
+
+static SHARES: LazyLock<Shares> = LazyLock::new(Shares::default);
+
+/// The worker whose body this is, as an extension of its request.
+#[derive(Debug, Clone, Copy)]
+pub struct Sender(pub WorkerId);
 
 tokio::task_local! {
     /// What the bodies of the current request hold of the budget, until it is answered.
@@ -146,13 +160,8 @@ pub async fn read(request: Request, limit: &Limit) -> Result<Bytes, Error> {
     if declared.is_some_and(|bytes| bytes > limit.bytes as u64) {
         return Err(limit.exceeded());
     }
-    let reading = async {
-        if limit.is_accounted {
-            let bytes = declared.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(limit.bytes);
-            reserve(bytes).await?;
-        }
-        collect(request.into_body(), limit).await
-    };
+    let account = limit.is_accounted.then(|| Account::of(&request, limit));
+    let reading = collect(request.into_body(), limit, account);
     tokio::time::timeout(limit.time, reading).await.unwrap_or_else(|_| {
         Err(Error::Protocol {
             status: StatusCode::REQUEST_TIMEOUT,
@@ -162,25 +171,67 @@ pub async fn read(request: Request, limit: &Limit) -> Result<Bytes, Error> {
     })
 }
 
-async fn collect(body: Body, limit: &Limit) -> Result<Bytes, Error> {
-    axum::body::to_bytes(body, limit.bytes).await.map_err(|error| {
-        let is_over =
-            std::error::Error::source(&error).is_some_and(|it| it.is::<http_body_util::LengthLimitError>());
-        if is_over {
-            limit.exceeded()
-        } else {
-            Error::Invalid(format!("the request body broke off: {error}"))
+/// Memory is reserved for what has come, so that a body that does not come holds none.
+async fn collect(body: Body, limit: &Limit, account: Option<Account>) -> Result<Bytes, Error> {
+    let (mut collected, mut blocks) = (Vec::new(), body.into_data_stream());
+    while let Some(block) = blocks.next().await {
+        let block = block.map_err(|error| Error::Invalid(format!("the request body broke off: {error}")))?;
+        if collected.len() + block.len() > limit.bytes {
+            return Err(limit.exceeded());
         }
-    })
+        let units = |bytes: usize| bytes.div_ceil(UNIT);
+        let before = units(collected.len());
+        collected.extend_from_slice(&block);
+        if let Some(account) = &account {
+            account.reserve(units(collected.len()) - before).await?;
+        }
+    }
+    Ok(collected.into())
 }
 
-async fn reserve(bytes: usize) -> Result<(), Error> {
-    let units = u32::try_from(bytes.min(BUDGET_BYTES).div_ceil(UNIT)).unwrap_or(u32::MAX);
-    let permit = BUDGET.clone().acquire_many_owned(units).await;
-    let permit = permit.map_err(|error| Error::Internal(error.to_string()))?;
-    // A body that is read outside of a request, as in a test, holds nothing.
-    let _ = HELD.try_with(|held| held.borrow_mut().push(permit));
-    Ok(())
+/// Where the memory for a body is taken from.
+struct Account {
+    /// Of a worker's bodies.
+    share: Option<Arc<Semaphore>>,
+}
+
+impl Account {
+    fn of(request: &Request, limit: &Limit) -> Self {
+        let sender = request.extensions().get::<Sender>();
+        Account { share: sender.map(|Sender(worker)| share_of(*worker, limit)) }
+    }
+
+    /// A worker's own share first, so that it holds nothing that others wait for while it waits for itself.
+    async fn reserve(&self, units: usize) -> Result<(), Error> {
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        for semaphore in self.share.iter().chain([&*BUDGET]) {
+            let permit = semaphore.clone().acquire_many_owned(units).await;
+            let permit = permit.map_err(|error| Error::Internal(error.to_string()))?;
+            // A body that is read outside of a request, as in a test, holds nothing.
+            let _ = HELD.try_with(|held| hold(&mut held.borrow_mut(), permit));
+        }
+        Ok(())
+    }
+}
+
+/// As one permit for each semaphore, however many blocks a body has.
+fn hold(held: &mut Vec<OwnedSemaphorePermit>, permit: OwnedSemaphorePermit) {
+    match held.iter_mut().find(|one| Arc::ptr_eq(one.semaphore(), permit.semaphore())) {
+        Some(one) => one.merge(permit),
+        None => held.push(permit),
+    }
+}
+
+fn share_of(worker: WorkerId, limit: &Limit) -> Arc<Semaphore> {
+    let mut shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(share) = shares.get(&worker).and_then(Weak::upgrade) {
+        return share;
+    }
+    shares.retain(|_, share| share.strong_count() > 0);
+    let units = SHARE_BYTES.max(limit.bytes).min(BUDGET_BYTES).div_ceil(UNIT);
+    let share = Arc::new(Semaphore::new(units));
+    shares.insert(worker, Arc::downgrade(&share));
+    share
 }
 
 pub fn declared_length(headers: &HeaderMap) -> Option<u64> {
@@ -265,7 +316,7 @@ mod tests {
         let before = BUDGET.available_permits();
 
         HELD.scope(RefCell::default(), async {
-            reserve(10 * UNIT).await.unwrap();
+            Account { share: None }.reserve(10).await.unwrap();
             assert!(BUDGET.available_permits() <= before - 10);
         })
         .await;
@@ -277,5 +328,44 @@ mod tests {
         })
         .await
         .unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_holds_no_memory() {
+        let never = || Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+        let before = BUDGET.available_permits();
+        let limit = Limit::fixed(BUDGET_BYTES);
+
+        let reading = (0..64).map(|_| {
+            let request = request(None, never());
+            let limit = &limit;
+            Box::pin(HELD.scope(RefCell::default(), async move { read(request, limit).await }))
+        });
+        let mut reading: Vec<_> = reading.collect();
+        for one in &mut reading {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+
+        // Other tests reserve a few units.
+        assert!(BUDGET.available_permits() + BUDGET_BYTES / UNIT / 2 > before);
+    }
+
+    #[tokio::test]
+    async fn the_bodies_of_one_worker_wait_for_each_other_and_not_for_those_of_others() {
+        let (greedy, other) = (WorkerId(uuid::Uuid::new_v4()), WorkerId(uuid::Uuid::new_v4()));
+        let limit = Limit::fixed(4 << 20);
+        let account = |worker| Account { share: Some(share_of(worker, &limit)) };
+        let shares = [account(greedy), account(greedy), account(other)];
+
+        HELD.scope(RefCell::default(), async {
+            shares[0].reserve(SHARE_BYTES / UNIT).await.unwrap();
+            assert!(futures_util::poll!(Box::pin(shares[1].reserve(1))).is_pending());
+            shares[2].reserve(1).await.unwrap();
+        })
+        .await;
+
+        shares[1].reserve(1).await.unwrap();
+        drop(shares);
+        assert_eq!(share_of(greedy, &limit).available_permits(), SHARE_BYTES / UNIT);
     }
 }
