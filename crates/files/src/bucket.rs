@@ -23,7 +23,8 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path as Name;
 use object_store::signer::Signer;
 use object_store::{
-    Attribute, Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    Attribute, Attributes, CopyMode, CopyOptions, GetOptions, GetRange, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutOptions,
 };
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -39,6 +40,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 const SIDE_BY_SIDE: usize = 4;
 
 const LONGEST_TEXT: usize = 4096;
+
+/// S3 copies no larger object by itself.
+const MOST_COPIED: u64 = 5 << 30;
 
 /// What cannot be repeated blindly is not by the client below us.
 const REPETITIONS: [Duration; 3] =
@@ -279,6 +283,36 @@ impl Bucket {
             self.send(&from, &name, Told { content_type: kind.as_deref(), cache }, &|| {}).await.map(drop)
         };
         stream::iter(files).map(send).buffer_unordered(SIDE_BY_SIDE).try_collect().await
+    }
+
+    /// Copies an object inside the storage to a name that must be free. S3 cannot tell, so it is asked just before.
+    pub async fn copy_new(&self, from: &str, to: &str) -> Result<()> {
+        let found = self.look(from).await?;
+        if self.has(to).await? {
+            return Err(Error::Taken(to.into()));
+        }
+        if found.bytes > MOST_COPIED {
+            return self.copy_through(from, to).await;
+        }
+        let mode = match self.0.kind {
+            Kind::Aws => CopyMode::Overwrite,
+            #[cfg(feature = "gcp")]
+            Kind::Gcp => CopyMode::Create,
+            #[cfg(feature = "azure")]
+            Kind::Azure => CopyMode::Create,
+        };
+        let options = CopyOptions::new().with_mode(mode);
+        let copied = self.0.store.copy_opts(&self.place(from)?, &self.place(to)?, options).await;
+        copied.map_err(|error| Error::of(from, error))
+    }
+
+    async fn copy_through(&self, from: &str, to: &str) -> Result<()> {
+        let mut reading = self.read(from, None).await?;
+        let mut writer = self.writer(to, Told::default()).new_only();
+        while let Some(block) = reading.stream.try_next().await? {
+            writer.write(block).await?;
+        }
+        writer.finish().await.map(drop)
     }
 
     /// Removes an object, if it is there.

@@ -21,6 +21,7 @@ failpoint::steps![
     PlaceArchive,
     SendArchive,
     KeepOutputs,
+    KeepObject,
     Discard,
     DiscardObjects,
     ReceiveSource,

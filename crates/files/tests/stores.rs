@@ -30,18 +30,18 @@ macro_rules! on {
 
 on![
     RCLONE as rclone:
-    objects_come_and_go, a_large_object_is_written_in_parts, nobody_replaces_a_sealed_object, a_signed_url_is_for_one_object,
+    objects_come_and_go, a_copy_replaces_nothing, a_large_object_is_written_in_parts, nobody_replaces_a_sealed_object, a_signed_url_is_for_one_object,
 ];
 // It breaks down at a part of what was given up, so nothing is sealed there. And it looks whether there is an object before
 // it writes one, so that two at once may both succeed.
 on![
     MOTO as moto:
-    objects_come_and_go, a_large_object_is_written_in_parts, an_object_that_is_there_is_not_created_again,
+    objects_come_and_go, a_copy_replaces_nothing, a_large_object_is_written_in_parts, an_object_that_is_there_is_not_created_again,
     a_lost_answer_to_a_creation_leaves_what_was_created,
 ];
 on![
     AZURITE as azurite:
-    objects_come_and_go, a_large_object_is_written_in_parts, nobody_replaces_a_sealed_object, a_signed_url_is_for_one_object,
+    objects_come_and_go, a_copy_replaces_nothing, a_large_object_is_written_in_parts, nobody_replaces_a_sealed_object, a_signed_url_is_for_one_object,
     of_two_who_create_an_object_one_is_refused, a_lost_answer_to_a_creation_leaves_what_was_created,
 ];
 async fn content(bucket: &Bucket, name: &str, range: Option<std::ops::Range<u64>>) -> Vec<u8> {
@@ -75,6 +75,20 @@ async fn objects_come_and_go(store: &Store, prefix: &str) {
     bucket.remove_all("a").await.unwrap();
     bucket.remove("a/one.mp4").await.unwrap();
     assert_eq!(names(&bucket, "").await, ["c/three.mp4"]);
+}
+
+async fn a_copy_replaces_nothing(store: &Store, prefix: &str) {
+    let bucket = store.bucket(prefix);
+    let told = Told { content_type: Some("video/mp4"), cache: None };
+    bucket.put("incoming/a.mp4", Bytes::from_static(b"first"), told).await.unwrap();
+
+    bucket.copy_new("incoming/a.mp4", "parts/a.mp4").await.unwrap();
+    bucket.put("incoming/a.mp4", Bytes::from_static(b"other"), told).await.unwrap();
+    let again = bucket.copy_new("incoming/a.mp4", "parts/a.mp4").await;
+
+    assert!(matches!(again, Err(Error::Taken(_))), "{again:?}");
+    assert_eq!(content(&bucket, "parts/a.mp4", None).await, b"first");
+    assert!(matches!(bucket.copy_new("incoming/none", "parts/b.mp4").await, Err(Error::NotFound(_))));
 }
 
 async fn a_large_object_is_written_in_parts(store: &Store, prefix: &str) {

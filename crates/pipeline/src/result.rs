@@ -63,6 +63,12 @@ pub struct ExpectedTrack {
 const MOST_EXCESS: f64 = 4.0;
 const BUFFER_SECONDS: f64 = 4.0;
 
+/// Samples of a packet of AAC.
+const PACKET_TICKS: u64 = 1024;
+
+/// More than any init segment has.
+const INIT_BYTES: u64 = 1 << 20;
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExpectedSegments {
     /// Frames of the same length, in segments of the same length.
@@ -203,6 +209,22 @@ impl ExpectedTrack {
 }
 
 impl ExpectedTrack {
+    /// How many files the track has, and how many bytes in all: more are not taken.
+    pub fn most(&self) -> (usize, u64) {
+        let (segments, ticks) = match self.segments {
+            ExpectedSegments::Even { frames, per_segment, ticks, .. } => {
+                (frames.div_ceil(per_segment.max(1).into()), frames.saturating_mul(ticks.into()))
+            }
+            ExpectedSegments::Packets { packets, most_segments } => {
+                (most_segments as u64, packets.saturating_mul(PACKET_TICKS))
+            }
+        };
+        let seconds = ticks as f64 / f64::from(self.timescale.max(1)) + segments as f64 * BUFFER_SECONDS;
+        let bytes = (f64::from(self.max_kbps) * 125.0 * seconds * MOST_EXCESS) as u64;
+        let files = usize::try_from(segments).unwrap_or(usize::MAX).saturating_add(1);
+        (files, bytes.saturating_add(INIT_BYTES))
+    }
+
     fn most_bytes(&self, segment: &Segment) -> u64 {
         let seconds = segment.duration as f64 / f64::from(self.timescale.max(1)) + BUFFER_SECONDS;
         (f64::from(self.max_kbps) * 125.0 * seconds * MOST_EXCESS) as u64

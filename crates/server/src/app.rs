@@ -15,6 +15,8 @@ use crate::pace::Rate;
 use crate::secret::AdminSecret;
 use crate::submission::Limits;
 use crate::turns::{self, Turns};
+use crate::worker::allowance::Allowances;
+use crate::worker::archive::Unpacking;
 use crate::worker::writers::Writers;
 use crate::{
     api, cors, drain, health, home, html, janitor, listen, openapi, playback, problem, request_id, rewind,
@@ -181,6 +183,10 @@ pub struct App {
     /// Requests that need no authentication wait for their turn.
     pub(crate) turns: Arc<Turns>,
     pub(crate) writers: Arc<Writers>,
+    /// How much each execution may still bring.
+    pub(crate) allowances: Arc<Allowances>,
+    /// Archives that are unpacked at a time.
+    pub(crate) unpacking: Arc<Unpacking>,
     /// Keys and tokens that are not known to be right are looked up in turn.
     pub(crate) lookups: Arc<Semaphore>,
     pub(crate) options: Arc<Options>,
@@ -218,6 +224,8 @@ impl App {
             addresses: ClientAddresses::new(options.client_address_header.clone(), options.proxies.clone()),
             turns: Arc::default(),
             writers: Arc::default(),
+            allowances: Arc::default(),
+            unpacking: Arc::default(),
             lookups: Arc::new(Semaphore::new(UNKNOWN_AT_ONCE)),
             started: Instant::now(),
             ending: CancellationToken::new(),

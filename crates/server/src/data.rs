@@ -3,14 +3,14 @@
 //! ```text
 //! uploads/<id>             on its way in; in a bucket, in pieces
 //! sources/<id>.<ext>       whole, and named by a video; or by none, and soon removed
-//! incoming/<execution>/    outputs that a remote worker is bringing
+//! incoming/<execution>/    outputs that a remote worker is bringing; only the server that verifies them reads there
 //! parts/<execution>/       what an execution made, from just before its commit until its job is over
 //! videos/<video>/<generation>/
 //! work/                    working folders of the workers inside
 //! ```
 //!
-//! With a bucket, all but `incoming` and `work` is there, under the same names: any number of servers share it, and what
-//! is left on a server's own disk may be lost with it.
+//! With a bucket, all but `work` is there, under the same names: any number of servers share it, and what is left on a
+//! server's own disk may be lost with it. Files that come through a server are in its own `incoming` until they are whole.
 
 use crate::problem::Result;
 use files::{Bucket, Files, Place, Step};
@@ -72,6 +72,11 @@ impl Data {
     /// A file that an execution made.
     pub fn part(&self, execution: &str, path: &str) -> Place {
         self.place(&format!("parts/{execution}/{path}"))
+    }
+
+    /// Where workers put objects of an execution in a bucket. They may replace them there until the server has copied them.
+    pub fn incoming_object(execution: ExecutionId, path: &str) -> String {
+        format!("incoming/{execution}/{path}")
     }
 
     /// A video's source, as its row names it.

@@ -2,13 +2,15 @@
 
 use crate::problem::Error;
 use crate::ranged::Range;
+use crate::worker::allowance::{MOST_FILES, Most};
 use axum::http::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value};
 use std::path::Path;
 use wire::http::Output;
 
 pub fn unpack(archive: &[u8], to: &Path, limit: u64) -> Result<Vec<Output>, Error> {
-    crate::worker::archive::extract(archive, to, limit, &files::Reserve::default())
+    let most = Most { bytes: limit, files: MOST_FILES };
+    crate::worker::archive::extract(archive, to, most, &files::Reserve::default())
 }
 
 pub fn tus_metadata(text: &str) -> Result<Map<String, Value>, Error> {

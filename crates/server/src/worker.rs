@@ -1,5 +1,6 @@
 //! What a remote worker may say and fetch and bring (document 001, §2–8).
 
+pub(crate) mod allowance;
 pub mod archive;
 mod bounds;
 pub(crate) mod content;

@@ -10,6 +10,7 @@ mod lies;
 mod load;
 mod local;
 mod pages;
+mod quota;
 mod requests;
 mod results;
 mod sessions;

@@ -10,10 +10,13 @@ use std::time::SystemTime;
 
 /// What an execution made is needed while it runs, and once it has committed, until its job is over and cannot be retried.
 pub async fn parts(app: &App, bucket: &Bucket) -> Result<(), Error> {
-    for name in bucket.folders("parts").await? {
-        let Ok(execution) = name.parse::<ExecutionName>() else { continue };
-        if !app.store.needs_files(execution).await? {
-            Step::ClearExecutionObjects.across(bucket.remove_all(&format!("parts/{name}"))).await?;
+    for folder in ["incoming", "parts"] {
+        for name in bucket.folders(folder).await? {
+            let Ok(execution) = name.parse::<ExecutionName>() else { continue };
+            if !app.store.needs_files(execution).await? {
+                let made = format!("{folder}/{name}");
+                Step::ClearExecutionObjects.across(bucket.remove_all(&made)).await?;
+            }
         }
     }
     Ok(())

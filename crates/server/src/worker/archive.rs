@@ -1,29 +1,33 @@
 //! All outputs of an execution in one tar.gz (document 001, §4), unpacked so that it can do no harm.
 
+use super::allowance::{MOST_FILES, Most};
 use super::outputs::{PARTIAL, not_placed};
 use crate::app::App;
 use crate::auth::Holder;
 use crate::body::Json;
-use crate::data::is_tame;
+use crate::data::{Data, is_tame};
 use crate::problem::{Error, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
+use bytes::Bytes;
 use files::{Reserve, Step};
 use flate2::read::GzDecoder;
-use futures_util::TryStreamExt;
+use futures_util::{Stream, StreamExt, stream};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tar::{Archive, Entry, EntryType, PaxExtensions};
+use tokio::time::Instant;
 use tokio_util::io::{StreamReader, SyncIoBridge};
+use wire::Proof;
 use wire::http::Output;
-
-const MOST_FILES: usize = 100_000;
 
 /// Headers of files, of folders, and of names that are too long for a header.
 const MOST_HEADERS: usize = 4 * MOST_FILES;
@@ -58,16 +62,18 @@ pub(crate) async fn unpack(
     content: Body,
 ) -> Result<(StatusCode, Json<Vec<Output>>)> {
     let incoming = app.data.incoming(proof.execution());
-    let stream = content.into_data_stream().map_err(std::io::Error::other);
-    let reader = SyncIoBridge::new(StreamReader::new(stream));
-    let (limit, room) = (app.options.max_output_bytes, app.room.clone());
+    let turn = app.unpacking.begin(proof)?;
+    let most = app.allowances.most(&app, proof.execution()).await?;
+    let reader = SyncIoBridge::new(StreamReader::new(Box::pin(no_slower(content.into_data_stream()))));
+    let room = app.room.clone();
     room.room_for(0).map_err(Error::Full)?;
     // Files get their names when nothing writes to them any more: a `complete` may come at any moment.
     let unpacking = incoming.join(PARTIAL).join(format!("unpacking-{:016x}", rand::random::<u64>()));
     let unpacked = tokio::task::spawn_blocking({
         let (incoming, unpacking) = (incoming.clone(), unpacking.clone());
         move || {
-            let outputs = extract(reader, &unpacking, limit, &room)?;
+            let _turn = turn;
+            let outputs = extract(reader, &unpacking, most, &room)?;
             place_all(&outputs, &unpacking, &incoming)?;
             Ok(outputs)
         }
@@ -79,15 +85,97 @@ pub(crate) async fn unpack(
         let _ = files::remove(&incoming);
     }
     let outputs = unpacked?;
+    let files = outputs.iter().map(|output| (output.path.as_str(), output.bytes));
+    if let Err(error) = app.allowances.take(&app, proof.execution(), files).await {
+        let _ = files::remove(&incoming);
+        app.allowances.forget(proof.execution());
+        return Err(error);
+    }
     if let Some(bucket) = app.data.bucket() {
+        // The upload may have outlasted its lease.
+        app.store.ownership(proof).await?.current().map_err(Error::Refused)?;
         let kept = |output: &Output| {
-            let name = format!("parts/{}/{}", proof.execution(), output.path);
+            let name = Data::incoming_object(proof.execution(), &output.path);
             (incoming.join(&output.path), name, None)
         };
         Step::SendArchive.across(bucket.send_all(outputs.iter().map(kept).collect(), None)).await?;
         let _ = files::remove(&incoming);
     }
     Ok((StatusCode::CREATED, Json(outputs)))
+}
+
+/// Archives that are unpacked now. Each holds a thread until all of it has come, and files wait for such threads.
+#[derive(Default)]
+pub struct Unpacking(Mutex<Vec<Proof>>);
+
+/// Archives that are unpacked at a time, and of these, of one worker.
+const AT_ONCE: usize = 16;
+const OF_ONE_WORKER: usize = 2;
+
+impl Unpacking {
+    fn begin(self: &Arc<Self>, proof: Proof) -> Result<Turn> {
+        let mut now = self.now();
+        if now.iter().any(|it| it.execution() == proof.execution()) {
+            return Err(Error::conflict(
+                "superseded",
+                "an archive of this execution is being unpacked; send it when that is done",
+            ));
+        }
+        let of_worker = now.iter().filter(|it| it.worker == proof.worker).count();
+        if now.len() >= AT_ONCE || of_worker >= OF_ONE_WORKER {
+            return Err(Error::Protocol {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                code: "too_busy",
+                detail: format!(
+                    "the server unpacks {AT_ONCE} archives at a time, {OF_ONE_WORKER} of one worker; send it again later"
+                ),
+            });
+        }
+        now.push(proof);
+        Ok(Turn { unpacking: self.clone(), proof })
+    }
+
+    fn now(&self) -> MutexGuard<'_, Vec<Proof>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends with the thread, which may outlive its request.
+struct Turn {
+    unpacking: Arc<Unpacking>,
+    proof: Proof,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.unpacking.now().retain(|it| it.execution() != self.proof.execution());
+    }
+}
+
+/// From the second minute on, an archive comes with this many bytes a second on average, or it is given up.
+const SLOWEST: u64 = 64 << 10;
+const FIRST: Duration = Duration::from_secs(60);
+
+/// Fails when the bytes come too slowly, whether they come at all or not.
+fn no_slower<E: std::error::Error + Send + Sync + 'static>(
+    bytes: impl Stream<Item = std::result::Result<Bytes, E>>,
+) -> impl Stream<Item = std::io::Result<Bytes>> {
+    let began = Instant::now();
+    stream::try_unfold((Box::pin(bytes), 0), move |(mut bytes, came): (_, u64)| async move {
+        let due = began + FIRST + Duration::from_secs(came / SLOWEST);
+        match tokio::time::timeout_at(due, bytes.next()).await {
+            Err(_) => Err(std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                format!("it comes with less than {SLOWEST} bytes a second"),
+            )),
+            Ok(None) => Ok(None),
+            Ok(Some(Err(error))) => Err(std::io::Error::other(error)),
+            Ok(Some(Ok(block))) => {
+                let came = came + block.len() as u64;
+                Ok(Some((block, (bytes, came))))
+            }
+        }
+    })
 }
 
 /// Killed in the middle, the same archive sent again replaces what is there.
@@ -105,7 +193,8 @@ fn place_all(outputs: &[Output], from: &Path, to: &Path) -> Result<()> {
 /// archive was.
 ///
 /// Entries are read raw, because the library would hold a name of any length in memory.
-pub(crate) fn extract(archive: impl Read, to: &Path, limit: u64, room: &Reserve) -> Result<Vec<Output>> {
+pub(crate) fn extract(archive: impl Read, to: &Path, most: Most, room: &Reserve) -> Result<Vec<Output>> {
+    let limit = most.bytes;
     let overhead = MOST_HEADERS as u64 * 2 * HEADER_BYTES;
     let mut archive = Archive::new(Unpacked::of(archive).take(limit.saturating_add(overhead)));
     let (mut outputs, mut names, mut left) = (Vec::<Output>::new(), HashSet::new(), limit);
@@ -146,10 +235,11 @@ pub(crate) fn extract(archive: impl Read, to: &Path, limit: u64, room: &Reserve)
             return Err(refused(what));
         }
         names_bytes += path.len();
-        if outputs.len() >= MOST_FILES || names_bytes > NAMES_BYTES || entry.size() > left {
+        if outputs.len() >= most.files || names_bytes > NAMES_BYTES || entry.size() > left {
             return Err(Error::TooLarge(format!(
-                "the archive unpacks to more than {MOST_FILES} files or {limit} bytes, the limit of the setting \
-                 max_output_gb"
+                "the archive unpacks to more than {} files or {limit} bytes, the most that its task makes; \
+                 the setting max_output_gb limits what any may bring",
+                most.files
             )));
         }
         if !names.insert(path.clone()) {
@@ -262,12 +352,54 @@ fn broken(error: std::io::Error) -> Error {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use rules::{Fence, JobId, TaskId, Token, WorkerId};
+    use uuid::Uuid;
+
+    #[test]
+    fn each_worker_has_few_archives_unpacked_at_a_time_and_each_execution_one() {
+        let unpacking = Arc::new(Unpacking::default());
+        let workers: Vec<WorkerId> = (0..20).map(|_| WorkerId(Uuid::new_v4())).collect();
+        let proof = |at: usize, worker| Proof {
+            task: TaskId::new(JobId(1), at as i64),
+            fence: Fence(1),
+            token: Token(1),
+            worker,
+        };
+
+        let first = unpacking.begin(proof(1, workers[0])).unwrap();
+        assert!(unpacking.begin(proof(1, workers[0])).is_err(), "of the same execution");
+        let second = unpacking.begin(proof(2, workers[0])).unwrap();
+        assert!(unpacking.begin(proof(3, workers[0])).is_err(), "of the same worker");
+        let others: Vec<_> = (4..20).filter_map(|at| unpacking.begin(proof(at, workers[at])).ok()).collect();
+        assert_eq!(others.len(), AT_ONCE - 2);
+        drop((first, second));
+        assert!(unpacking.begin(proof(1, workers[0])).is_ok());
+    }
+
+    /// Time jumps ahead whenever nothing else can happen.
+    #[tokio::test(start_paused = true)]
+    async fn an_archive_that_comes_byte_by_byte_is_given_up() {
+        let began = Instant::now();
+        let bytes = stream::repeat(()).then(|()| async {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            Ok::<_, std::io::Error>(Bytes::from_static(b"a"))
+        });
+
+        let came: Vec<_> = no_slower(bytes).collect().await;
+
+        assert_eq!(came.len(), 2);
+        assert!(came[1].is_err() && began.elapsed() < Duration::from_secs(100));
+    }
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use tar::{Builder, Header};
 
     fn extract(archive: &[u8], to: &Path, limit: u64) -> Result<Vec<Output>> {
-        super::extract(archive, to, limit, &Reserve::default())
+        super::extract(archive, to, most(limit), &Reserve::default())
+    }
+
+    fn most(bytes: u64) -> Most {
+        Most { bytes, files: MOST_FILES }
     }
 
     fn archive(fill: impl Fn(&mut Builder<GzEncoder<Vec<u8>>>)) -> Vec<u8> {
@@ -380,7 +512,7 @@ mod tests {
             })
         };
         let unpack = |archive: &[u8], to: &str| {
-            super::extract(archive, &folder.path().join(to), 1 << 30, &Reserve::default())
+            super::extract(archive, &folder.path().join(to), most(1 << 30), &Reserve::default())
         };
 
         assert_eq!(unpack(&zeros(60), "small").unwrap().len(), 1);

@@ -6,7 +6,7 @@
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, Large};
-use crate::data::is_tame;
+use crate::data::{Data, is_tame};
 use crate::problem::{Error, Result};
 use axum::extract::State;
 use files::bucket::{Digests, Signed};
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use wire::http::{Direct, DirectOutput, DirectRequest, DirectResponse, Problem};
+use wire::http::{Direct, DirectOutput, DirectRequest, DirectResponse, Output, Problem};
 
 const MOST_AT_ONCE: usize = 1000;
 
@@ -41,10 +41,15 @@ async fn direct(
         return Err(Error::Invalid(format!("at most {MOST_AT_ONCE} outputs fit into one request")));
     }
     let Some(bucket) = app.data.bucket() else { return Ok(Json(DirectResponse::default())) };
+    for output in &asked.outputs {
+        check(&app, output)?;
+    }
+    let files = asked.outputs.iter().map(|it| (it.output.path.as_str(), it.output.bytes));
+    app.allowances.take(&app, proof.execution(), files).await?;
     let source = if asked.source { source(&app, proof.task.job()).await? } else { None };
     let mut outputs = Vec::new();
     for output in &asked.outputs {
-        match place(&app, bucket, proof.execution(), output).await? {
+        match place(bucket, proof.execution(), output).await? {
             Some(place) => outputs.push(place),
             None => break,
         }
@@ -64,27 +69,29 @@ async fn source(app: &App, job: rules::JobId) -> Result<Option<Direct>> {
     }
 }
 
-async fn place(
-    app: &App,
-    bucket: &Bucket,
-    execution: ExecutionId,
-    asked: &DirectOutput,
-) -> Result<Option<Direct>> {
-    let DirectOutput { output, md5 } = asked;
-    let wrong = |what: &str| Error::unprocessable("bad_output", format!("{}: {what}", output.path));
+fn check(app: &App, DirectOutput { output, .. }: &DirectOutput) -> Result<()> {
     if !is_tame(&output.path) {
-        return Err(wrong("no path for an output"));
+        return Err(wrong(output, "no path for an output"));
     }
     if output.bytes > app.options.max_output_bytes {
         return Err(Error::TooLarge(format!("an output may have {} bytes", app.options.max_output_bytes)));
     }
+    Ok(())
+}
+
+async fn place(bucket: &Bucket, execution: ExecutionId, asked: &DirectOutput) -> Result<Option<Direct>> {
+    let DirectOutput { output, md5 } = asked;
     let digest = |text: &str, bytes: usize| hex::decode(text).ok().filter(|digest| digest.len() == bytes);
     let (Some(md5), Some(sha256)) = (digest(md5, 16), digest(&output.sha256, 32)) else {
-        return Err(wrong("its MD5 and SHA-256 must be in hex"));
+        return Err(wrong(output, "its MD5 and SHA-256 must be in hex"));
     };
-    let name = format!("parts/{execution}/{}", output.path);
+    let name = Data::incoming_object(execution, &output.path);
     let signed = bucket.sign_put(&name, LIVES, Digests { md5: &md5, sha256: &sha256 }).await?;
     Ok(signed.map(told))
+}
+
+fn wrong(output: &Output, what: &str) -> Error {
+    Error::unprocessable("bad_output", format!("{}: {what}", output.path))
 }
 
 fn told(signed: Signed) -> Direct {

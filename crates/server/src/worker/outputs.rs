@@ -1,11 +1,12 @@
 //! Files that an execution brings, into its own place: nobody else writes there, and nothing there is seen.
 
+use super::allowance;
 use super::rejections;
 use super::writers::Writer;
 use crate::app::App;
 use crate::auth::Holder;
 use crate::body;
-use crate::data::is_tame;
+use crate::data::{Data, is_tame};
 use crate::problem::{Error, Result};
 use axum::Router;
 use axum::body::Body;
@@ -13,7 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::put;
 use files::bucket::Told;
-use files::{Bucket, Place as Kept, Reserve, Step};
+use files::{Bucket, Reserve, Step};
 use futures_util::StreamExt;
 use rules::ExecutionId;
 use sha2::{Digest, Sha256};
@@ -21,6 +22,7 @@ use std::io::{Read, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+use wire::Proof;
 
 /// Below an execution's incoming folder: what is not whole yet.
 pub(super) const PARTIAL: &str = ".partial";
@@ -46,11 +48,9 @@ impl Place {
             return Err(Error::unprocessable("bad_path", what));
         }
         let incoming = app.data.incoming(execution);
-        let name = hex::encode(Sha256::digest(path.as_bytes()));
-        let bucket = match app.data.part(&execution.to_string(), path) {
-            Kept::Bucket(bucket, name) => Some((bucket, name)),
-            Kept::Disk(_) | Kept::Below(..) => None,
-        };
+        let name = allowance::hash(path);
+        let object = |bucket: &Bucket| (bucket.clone(), Data::incoming_object(execution, path));
+        let bucket = app.data.bucket().map(object);
         Ok(Place { whole: incoming.join(path), partial: incoming.join(PARTIAL).join(name), bucket })
     }
 }
@@ -90,6 +90,8 @@ pub(crate) async fn bring(
     if is_there(&place.whole, piece.total, declared).await {
         return Ok(StatusCode::OK);
     }
+    let file = std::iter::once((path.as_str(), piece.total));
+    app.allowances.take(&app, proof.execution(), file).await?;
     // What is kept is a copy.
     let coming = piece.total.saturating_sub(piece.from).saturating_add(piece.total);
     app.room.room_for(coming).map_err(Error::Full)?;
@@ -99,7 +101,7 @@ pub(crate) async fn bring(
         // It goes on where it was.
         Err(error) if !matches!(error, Error::Full(_)) => return Err(error),
         Err(full) => Err(full),
-        Ok(()) => writer.write(finish(&place, piece.total, declared, &app.room)).await,
+        Ok(()) => writer.write(finish(&app, proof, &place, &piece, declared)).await,
     };
     if let Err(error) = brought {
         if matches!(error, Error::Full(_)) {
@@ -220,7 +222,8 @@ async fn open(partial: &Path, piece: &Piece) -> Result<File> {
 }
 
 /// Under its own name only when it is what it was said to be; and if it is not, it is sent again whole.
-async fn finish(place: &Place, total: u64, declared: &str, room: &Reserve) -> Result<()> {
+async fn finish(app: &App, proof: Proof, place: &Place, piece: &Piece, declared: &str) -> Result<()> {
+    let (total, room) = (piece.total, &app.room);
     let disk = |error: std::io::Error| Error::disk("keeping the output", &error);
     let found = tokio::fs::metadata(&place.partial).await.map_err(disk)?.len();
     if found != total {
@@ -244,6 +247,11 @@ async fn finish(place: &Place, total: u64, declared: &str, room: &Reserve) -> Re
             "hash_mismatch",
             format!("what came has the SHA-256 {hash}, not {declared}"),
         ));
+    }
+    // The upload may have outlasted its lease.
+    if let Err(refusal) = app.store.ownership(proof).await?.current() {
+        tokio::fs::remove_file(&partial_copy).await.map_err(disk)?;
+        return Err(Error::Refused(refusal));
     }
     if let Some((bucket, name)) = &place.bucket {
         Step::SendOutput.across(bucket.send(&partial_copy, name, Told::default(), &|| {})).await?;

@@ -3,10 +3,11 @@
 //! Later stages build paths, playlists and arguments from results, so a result is compared with the plan before anything
 //! is committed. What is stored is what was understood: unknown fields are dropped.
 
+use super::allowance::{MOST_FILES, Most};
 use crate::app::App;
 use crate::problem::{Error, Result};
 use media::plan::{AudioTrack, Piece, Plan};
-use pipeline::result::{Uploaded, check_files};
+use pipeline::result::{ExpectedTrack, Uploaded, check_files};
 use pipeline::{BadResult, StageKind, TrackResult};
 use rules::ExecutionId;
 use serde::de::DeserializeOwned;
@@ -75,13 +76,7 @@ async fn assignment(app: &App, proof: Proof, mut work: Work) -> Result<Assignmen
 fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result<TrackResult> {
     let plan: Plan = parse(plan_of(work), "the plan")?;
     let made: TrackResult = parse(said.result.as_ref(), "the result")?;
-    let expected = match (work.kind.parse(), &plan.picture) {
-        (Ok(StageKind::Audio), _) => {
-            vec![plan.expected_sound(&parse::<AudioTrack>(work.input.as_ref(), "the input")?)]
-        }
-        (_, Some(picture)) => picture.expected(&parse::<Piece>(work.input.as_ref(), "the input")?),
-        (_, None) => Vec::new(),
-    };
+    let expected = expected(work, &plan)?;
     made.check(&execution.to_string(), &expected).map_err(wrong)?;
     let uploaded = said.outputs.iter().map(|it| (it.path.as_str(), (it.bytes, it.sha256.as_str())));
     let uploaded: Uploaded<'_> = uploaded.collect();
@@ -90,6 +85,30 @@ fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result
     }
     check_files(made.files(), &uploaded).map_err(wrong)?;
     Ok(made)
+}
+
+fn expected(work: &Work, plan: &Plan) -> Result<Vec<ExpectedTrack>> {
+    Ok(match (work.kind.parse(), &plan.picture) {
+        (Ok(StageKind::Audio), _) => {
+            vec![plan.expected_sound(&parse::<AudioTrack>(work.input.as_ref(), "the input")?)]
+        }
+        (_, Some(picture)) => picture.expected(&parse::<Piece>(work.input.as_ref(), "the input")?),
+        (_, None) => Vec::new(),
+    })
+}
+
+/// The most that an execution may bring.
+pub async fn most_of(app: &App, execution: ExecutionId) -> Result<Most> {
+    let any = Most { bytes: app.options.max_output_bytes, files: MOST_FILES };
+    let work = app.store.work_of(execution.task).await?;
+    let is_track = work.kind.parse().is_ok_and(|kind: StageKind| !kind.is_server_only());
+    let Some(plan) = plan_of(&work).filter(|_| is_track) else { return Ok(any) };
+    let tracks = expected(&work, &parse(Some(plan), "the plan")?)?;
+    let most = tracks.iter().map(ExpectedTrack::most);
+    let (files, bytes) = most.fold((0_usize, 0_u64), |(files, bytes), (more_files, more_bytes)| {
+        (files.saturating_add(more_files), bytes.saturating_add(more_bytes))
+    });
+    Ok(Most { bytes: bytes.min(any.bytes), files })
 }
 
 fn plan_of(work: &Work) -> Option<&Value> {

@@ -2,14 +2,18 @@
 
 use super::outputs::hash;
 use crate::app::App;
-use crate::data::is_tame;
+use crate::data::{Data, is_tame};
 use crate::problem::{Error, Result};
-use files::{Bucket, Step};
+use files::{Bucket, Step, bucket};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use rules::ExecutionId;
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use wire::http::{CompleteRequest, Output};
+
+/// How many objects are copied at a time.
+const COPIES: usize = 8;
 
 /// Workers of older versions know an execution by its name without the token. Where their result says so, it gets the
 /// whole name, which is that of the folder with their files.
@@ -36,7 +40,9 @@ pub async fn keep(app: &App, execution: ExecutionId, said: &CompleteRequest) -> 
         return Ok(());
     }
     if let Some(bucket) = app.data.bucket() {
-        return check_objects(bucket, execution, &said.outputs).await;
+        keep_objects(bucket, execution, &said.outputs).await?;
+        remove_objects(bucket.clone(), vec![Data::incoming_object(execution, "")]);
+        return Ok(());
     }
     let kept = app.data.parts().folder(&execution.to_string());
     if kept.is_dir() {
@@ -54,29 +60,62 @@ pub async fn keep(app: &App, execution: ExecutionId, said: &CompleteRequest) -> 
 
 /// Only for an execution that is the caller's own.
 pub async fn discard(app: &App, execution: ExecutionId) {
+    app.allowances.forget(execution);
     for folder in [app.data.incoming(execution), app.data.parts().folder(&execution.to_string())] {
         if let Err(error) = Step::Discard.around(|| files::remove(&folder)) {
             tracing::warn!(job.id = %execution.task.job(), task.id = %execution.task, execution.id = %execution, "cannot remove {}: {error}; the janitor will", folder.display());
         }
     }
     let Some(bucket) = app.data.bucket().cloned() else { return };
-    // Nobody needs to wait for it.
+    remove_objects(bucket, vec![Data::incoming_object(execution, ""), format!("parts/{execution}/")]);
+}
+
+/// In the background: no request waits for it.
+fn remove_objects(bucket: Bucket, folders: Vec<String>) {
     tokio::spawn(async move {
-        let folder = format!("parts/{execution}");
-        if let Err(error) = Step::DiscardObjects.across(bucket.remove_all(&folder)).await {
-            tracing::warn!(execution.id = %execution, "cannot remove what {execution} made: {error}; the janitor will");
+        for folder in folders {
+            if let Err(error) = Step::DiscardObjects.across(bucket.remove_all(&folder)).await {
+                tracing::warn!("cannot remove {folder} from the storage: {error}; the janitor will");
+            }
         }
     });
 }
 
-/// In a bucket they are where others read them already, and nobody does before the commit names them. Of each the size is
-/// compared here; its hash was by whoever took it, the server or the store, and is once more by whoever reads it next.
-async fn check_objects(bucket: &Bucket, execution: ExecutionId, outputs: &[Output]) -> Result<()> {
-    let folder = format!("parts/{execution}/");
-    let mut found: HashMap<String, u64> = HashMap::new();
-    for object in bucket.list(&folder).await? {
-        found.insert(object.name.strip_prefix(&folder).unwrap_or(&object.name).to_owned(), object.bytes);
+/// Copies what came inside the bucket to where others read it. From then on the worker cannot replace it, whatever URLs it
+/// has; what was copied before stays. Of each the size is compared here; its hash was by the store or the server that took it,
+/// and is once more by all who read the copy.
+async fn keep_objects(bucket: &Bucket, execution: ExecutionId, outputs: &[Output]) -> Result<()> {
+    let (incoming, kept) = (Data::incoming_object(execution, ""), format!("parts/{execution}/"));
+    let before = sizes(bucket, &kept).await?;
+    let missing: Vec<&Output> = outputs.iter().filter(|it| !before.contains_key(&it.path)).collect();
+    if !missing.is_empty() {
+        let mut came = sizes(bucket, &incoming).await?;
+        came.retain(|path, _| !before.contains_key(path));
+        compare_sizes(missing.iter().copied(), came)?;
+        let copy = |output: &Output| {
+            let (from, to) = (format!("{incoming}{}", output.path), format!("{kept}{}", output.path));
+            async move {
+                match Step::KeepObject.across(bucket.copy_new(&from, &to)).await {
+                    Err(bucket::Error::Taken(_)) => Ok(()),
+                    copied => copied,
+                }
+            }
+        };
+        let copies: Vec<_> = missing.into_iter().map(copy).collect();
+        stream::iter(copies).buffer_unordered(COPIES).try_collect::<()>().await?;
     }
+    compare_sizes(outputs.iter(), sizes(bucket, &kept).await?)
+}
+
+async fn sizes(bucket: &Bucket, folder: &str) -> Result<HashMap<String, u64>> {
+    let listed = bucket.list(folder).await?.into_iter();
+    Ok(listed.map(|it| (it.name.strip_prefix(folder).unwrap_or(&it.name).to_owned(), it.bytes)).collect())
+}
+
+fn compare_sizes<'a>(
+    outputs: impl Iterator<Item = &'a Output>,
+    mut found: HashMap<String, u64>,
+) -> Result<()> {
     let wrong = |output: &Output, what: String| {
         Error::unprocessable("output_mismatch", format!("{}: {what}", output.path))
     };

@@ -30,7 +30,7 @@ const RESUMED: Steps = Steps(&["grow_upload", "adopt_source"], &["put_piece", "j
 const GIVEN_UP: Steps = Steps(&["end_upload"], &["remove_pieces"]);
 const WATCHED: Steps = Steps(&["take_watched"], &["adopt_object"]);
 const IMPORT: Steps = Steps(&["arrive"], &["arrive_object", "seal"]);
-const BROUGHT: Steps = Steps(&["take_output", "keep_outputs"], &["send_output"]);
+const BROUGHT: Steps = Steps(&["take_output", "keep_outputs"], &["send_output", "keep_object"]);
 const ARCHIVE: Steps = Steps(&["place_archive"], &["send_archive"]);
 const FAILED: Steps = Steps(&["discard"], &["discard_objects"]);
 const DIRECT: Steps = Steps(&[], &["send_direct"]);
@@ -76,7 +76,7 @@ fn ends_as_if_nobody_had_died(mut scene: Scene) {
     scene.house.set("VODMILL_FAILPOINT", "never.before");
     scene.house.start();
     let left = || {
-        let emptied = ["parts", "uploads", "unfinished", "videos/1"];
+        let emptied = ["incoming", "parts", "uploads", "unfinished", "videos/1"];
         emptied.iter().flat_map(|folder| scene.names(folder)).collect::<Vec<_>>()
     };
     until("only what is needed is left", || left().is_empty() && scene.names("sources").len() == 2);

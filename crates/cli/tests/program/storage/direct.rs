@@ -114,3 +114,35 @@ fn a_url_is_for_one_file_of_one_execution_as_it_was_declared() {
     assert_eq!(hand.complete(proof, named("90p/seg.m4s", 3)).status(), 200);
     site.world.is_healthy();
 }
+
+/// Of `abd`.
+const OTHER_MD5: &str = "4911e516e5aa21d327512e0c8b197616";
+
+#[test]
+fn a_url_that_is_still_good_replaces_nothing_that_was_committed() {
+    let site = Site::new(Engine::Sqlite);
+    let server = site.server("a", &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "1")]);
+    let hand = Hand::new(&server, "one");
+    // The second stage keeps the files of the first.
+    let stages =
+        json!([{ "name": "first", "sleep_ms": 1 }, { "name": "second", "needs": ["first"], "sleep_ms": 1 }]);
+    server.post("/api/jobs", json!({ "name": "x", "stage": stages }));
+    let assignment = hand.claim();
+    let proof = &assignment["proof"];
+    let [good_place, bad_place] = [(&b"abc"[..], MD5), (b"abd", OTHER_MD5)]
+        .map(|(content, md5)| hand.place(proof, "90p/seg.m4s", content, md5));
+    let put = |place: &Value, content: &[u8]| put(&site, place, place["url"].as_str().unwrap(), content);
+    assert_eq!(put(&good_place, b"abc"), 200);
+    let outputs =
+        json!([{ "path": "90p/seg.m4s", "bytes": 3, "sha256": hex::encode(Sha256::digest(b"abc")) }]);
+    assert_eq!(hand.complete(proof, outputs.clone()).status(), 200);
+
+    assert_eq!(put(&bad_place, b"abd"), 200, "the URL lives on");
+    hand.complete(proof, outputs);
+
+    let kept: Vec<String> =
+        site.bucket.objects("parts").into_iter().filter(|name| name.ends_with("/90p/seg.m4s")).collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(std::fs::read(site.bucket.path(&kept[0])).unwrap(), b"abc");
+    site.world.is_healthy();
+}

@@ -35,6 +35,7 @@ fn only_what_no_commit_names_is_removed_and_only_when_it_is_old() {
         ("videos/1/g-lost-1/720p/seg-00001.m4s", OLD),
         ("videos/77/g-lost-1/master.m3u8", OLD),
         ("parts/9-1.1/720p/seg-00001.m4s", YOUNG),
+        ("incoming/9-1.1/720p/seg-00001.m4s", YOUNG),
     ];
     let young =
         [("sources/young.mov", YOUNG), ("videos/1/g-new-1/a.m4s", YOUNG), ("somebody/elses.txt", OLD)];

@@ -85,7 +85,8 @@ fn a_video_is_made(storage: &Storage, settings: &[(&'static str, &str)]) {
 
     let is_signed = |line: &&str| line.contains("X-Amz-Signature=") || line.contains("&sig=");
     let log = storage.log();
-    let direct = log.lines().filter(|line| line.contains("PUT ") && line.contains("/parts/")).find(is_signed);
+    let direct =
+        log.lines().filter(|line| line.contains("PUT ") && line.contains("/incoming/")).find(is_signed);
     assert!(direct.is_some(), "the worker went through the server: {log}");
     let video = house.get("/api/videos/1");
     let slug = video["slug"].as_str().unwrap();

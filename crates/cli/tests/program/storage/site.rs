@@ -134,7 +134,7 @@ impl Site {
     /// Nothing is left but what is published and what it was made of.
     pub fn is_tidy(&self) {
         let left = || {
-            ["parts", "uploads", "unfinished"]
+            ["incoming", "parts", "uploads", "unfinished"]
                 .iter()
                 .flat_map(|it| self.bucket.objects(it))
                 .collect::<Vec<_>>()
