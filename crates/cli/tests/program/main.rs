@@ -11,6 +11,7 @@ mod attacks;
 mod bench;
 mod browser;
 mod chaos;
+mod conformance;
 mod database;
 mod failpoints;
 mod faults;

@@ -5,7 +5,7 @@ use std::path::Path;
 const PAGE: &str = include_str!("../../../../SECURITY.md");
 
 /// `crates/…/file.rs::name_of_the_test`, as the page writes them.
-fn proofs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+pub fn proofs(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split('`').skip(1).step_by(2).filter_map(|quoted| {
         let (file, test) = quoted.rsplit_once("::")?;
         file.ends_with(".rs").then_some((file, test))
