@@ -80,7 +80,7 @@ fn every_requirement_has_a_proof_or_a_reason() {
 fn a_mistake_in_the_page_is_named_with_its_row() {
     let file = "crates/cli/tests/program/conformance.rs";
     let good = format!(
-        "| A-1 | x | x | `{file}::mistakes` | `{file}::a_mistake_in_the_page_is_named_with_its_row` |"
+        "| A-1 | x | x | `crates/cli/tests/program/arrows.rs::ARROWS` | `{file}::a_mistake_in_the_page_is_named_with_its_row` |"
     );
     assert_eq!(mistakes(&good), [""; 0]);
     assert_eq!(mistakes("| id | requirement | our name for it | where | proof |"), [""; 0]);
@@ -91,7 +91,7 @@ fn a_mistake_in_the_page_is_named_with_its_row() {
         ("| A-3 | x | x | x |", "A-3: it has neither a test"),
         ("| A-4 | x | x | `crates/no.rs` | open: all |", "A-4: there is no file crates/no.rs"),
         ("| A-5 | x | x | x | `crates/no.rs::x` |", "A-5: there is no file crates/no.rs"),
-        (&good.replace("::mistakes", "::mistake").replace("A-1", "A-6"), "A-6: there is no mistake in"),
+        (&good.replace("::ARROWS", "::BOWS").replace("A-1", "A-6"), "A-6: there is no BOWS in"),
         (&good.replace("_row`", "`").replace("A-1", "A-7"), "A-7: there is no test a_mistake_in"),
     ] {
         let found = mistakes(&format!("{good}\n{row}"));
