@@ -2,6 +2,9 @@
 //!
 //! What a line is about stands in the spans around it: a worker, and within it an execution with its job and task. So a
 //! line about an execution names them all, wherever in the code it is written.
+//!
+//! Names and messages in it come from workers and files. Whatever they hold, each event is one line of visible characters: it
+//! commands no terminal and passes for no other line.
 
 use crate::output;
 use crate::settings::{LogFormat, Settings};
@@ -11,13 +14,15 @@ use std::fmt;
 use std::io::IsTerminal;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::fmt::format::{JsonFields, Writer};
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{self, JsonFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
+use wire::text::{printable_cell, printable_json};
 
 /// Standard output is the answer.
 pub fn start(settings: &Settings, default: &str, traces: &Traces) {
@@ -36,7 +41,10 @@ pub fn start(settings: &Settings, default: &str, traces: &Traces) {
         Some(LogFormat::Json) => {
             log.fmt_fields(JsonFields::new()).event_format(Json).with_filter(filter).boxed()
         }
-        _ => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).with_filter(filter).boxed(),
+        _ => {
+            let log = log.fmt_fields(format::debug_fn(visible_field).delimited(" "));
+            log.with_ansi(std::io::stderr().is_terminal()).with_target(false).with_filter(filter).boxed()
+        }
     };
     tracing_subscriber::registry().with(log).with(traces.layer()).init();
 }
@@ -46,6 +54,16 @@ pub fn address(settings: &Settings, what: &str, address: &str) {
     match settings.log_format {
         Some(LogFormat::Json) => tracing::info!(target: "server", address, "{what} on {address}"),
         _ => output::tell(&format!("{what} on {address}")),
+    }
+}
+
+/// The message as it is, other fields as `name=value`, without those by which the older `log` says where it comes from.
+fn visible_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let shown = format!("{value:?}");
+    match field.name() {
+        "message" => write!(writer, "{}", printable_cell(&shown)),
+        name if name.starts_with("log.") => Ok(()),
+        name => write!(writer, "{name}={}", printable_cell(&shown)),
     }
 }
 
@@ -75,7 +93,7 @@ where
             }
         }
         event.record(&mut line);
-        writeln!(writer, "{}", Value::Object(line.0))
+        writeln!(writer, "{}", printable_json(&Value::Object(line.0).to_string()))
     }
 }
 

@@ -135,31 +135,86 @@ fn what_a_worker_says_cannot_command_a_terminal() {
         !kept.to_string().contains("\\u001b") && !kept.to_string().contains('\u{9b}'),
         "cleaned where it came in"
     );
+    let title: String = evil.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let video = house.admin("POST", &format!("/api/videos?slug=evil&title={title}"));
+    good(video.body("this is no video").send().unwrap());
+    let sign_in = house.anyone("POST", "/api/session").header("user-agent", "\u{9b}31m\u{202e}");
+    assert_eq!(sign_in.json(&json!({ "secret": SECRET })).send().unwrap().status(), 204);
+
+    // Its failure is another's to confirm; a job that has ended can be followed to its end.
+    good(house.admin("POST", &format!("/api/jobs/{job}/cancel")).send().unwrap());
+
     let number = job.to_string();
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 17] = [
         &["jobs"],
-        &["jobs", "--json"],
         &["workers"],
+        &["videos"],
+        &["sessions"],
+        &["jobs", "--json"],
         &["workers", "--json"],
+        &["videos", "--json"],
+        &["sessions", "--json"],
+        &["video", "show", "evil"],
         &["job", "show", &number],
         &["job", "logs", &number],
+        &["job", "logs", &number, "--follow"],
         &["job", "steps", &number],
+        &["job", "audit", &number],
         &["job", "executions", &number],
         &["job", "why", &number],
+        &["watch", &number],
     ];
+    let server = house.url("");
     for command in commands {
-        let output = house.world.vodmill(command).output();
-        for said in [output.stdout, output.stderr] {
-            let said = String::from_utf8(said).unwrap();
-            let hidden = said.chars().find(|c| {
-                (c.is_control() && !matches!(c, '\n' | '\t')) || ('\u{202a}'..='\u{202e}').contains(c)
-            });
-            assert_eq!(hidden, None, "{command:?}");
-            // A table has a line for each of its rows.
-            let is_table = command.len() == 1;
-            assert!(!is_table || !said.lines().any(|line| line.starts_with("2 fake")), "{command:?}");
+        let by_database = house.world.vodmill(command);
+        let by_server = house.world.vodmill(command).arg("--server").arg(&server);
+        for program in [by_database, by_server.env("VODMILL_ADMIN_SECRET", SECRET)] {
+            let output = program.output();
+            for said in [output.stdout, output.stderr] {
+                let said = String::from_utf8(said).unwrap();
+                shows_all(&format!("{command:?}"), &said);
+                // A table has a line for each of its rows.
+                let is_table = command.len() == 1;
+                assert!(!is_table || !said.lines().any(|line| line.starts_with("2 fake")), "{command:?}");
+            }
         }
     }
     let rows: Vec<Value> = house.world.vodmill(&["jobs", "--json"]).json().as_array().unwrap().clone();
-    assert_eq!(rows[0]["name"], evil, "JSON says what it was");
+    let named = rows.iter().any(|row| row["name"] == evil);
+    assert!(named, "JSON says what it was: {rows:?}");
+    // What is found wrong names what others have named.
+    house.world.execute("UPDATE stage SET name = name || char(27) || '[2J', tasks = tasks + 1");
+    for command in [&["doctor"][..], &["doctor", "--json"]] {
+        let said = house.world.vodmill(command).ends_with(1);
+        assert!(said.contains("[2J"), "{said}");
+        shows_all("doctor", &said);
+    }
+}
+
+/// Nothing in it is hidden.
+fn shows_all(what: &str, said: &str) {
+    let is_hidden =
+        |c: &char| (c.is_control() && !matches!(c, '\n' | '\t')) || ('\u{202a}'..='\u{202e}').contains(c);
+    assert_eq!(said.chars().find(is_hidden), None, "{what}: {said:?}");
+}
+
+#[test]
+fn what_a_worker_says_is_one_visible_line_of_the_log() {
+    for format in ["text", "json"] {
+        let house = House::with(Engine::Sqlite, &[("VODMILL_LOG", "debug"), ("VODMILL_LOG_FORMAT", format)]);
+        let evil = "evil\u{1b}[2J\u{9b}31m\u{202e}\r\n2026-01-01T00:00:00Z  INFO signed in";
+        let hand = house.worker(evil, &["sleep"]);
+        let stage = json!([{ "name": "only", "sleep_ms": 1 }]);
+        house.post("/api/jobs", json!({ "name": evil, "user": evil, "stage": stage }));
+        let task = hand.claim_one();
+        let body = json!({ "proof": task["proof"], "result": { "execution": evil }, "usage": usage() });
+        assert_eq!(hand.say("complete", body).status(), 422);
+
+        let log = || std::fs::read_to_string(house.log()).unwrap();
+        until("the result is rejected in the log", || {
+            log().lines().any(|line| line.contains("names execution evil"))
+        });
+        shows_all(format, &log());
+        assert!(!log().lines().any(|line| line.starts_with("2026-01-01")), "{}", log());
+    }
 }
