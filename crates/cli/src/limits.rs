@@ -1,12 +1,9 @@
 //! What the kernel lets this process have, and what others of the machine see of it.
 
+use crate::settings::SECRETS;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-
-/// Flags whose values are secret.
-const SECRETS: [&str; 6] =
-    ["--admin-secret", "--alert-webhook-secret", "--database-url", "--key", "--metrics-token", "--redis-url"];
 
 /// Files and folders that are made from now on are for this user alone.
 pub fn keep_files_private() {
@@ -19,29 +16,31 @@ pub fn keep_files_private() {
 
 /// Warns when a secret is among the arguments, where every user of the machine can read it.
 pub fn warn_of_secrets_in_arguments() {
-    let is_secret = |argument: &str| {
-        let (flag, value) = argument.split_once('=').unwrap_or((argument, ""));
-        // A URL is secret where it has a password.
-        SECRETS.contains(&flag).then_some((flag.to_owned(), value.to_owned()))
-    };
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     for (at, argument) in arguments.iter().enumerate() {
-        let Some((flag, value)) = is_secret(argument) else { continue };
-        let value = if value.is_empty() {
-            arguments.get(at + 1).cloned().unwrap_or_default()
-        } else {
-            value
+        let (flag, value) = match argument.split_once('=') {
+            Some((flag, value)) => (flag, Some(value)),
+            None => (argument.as_str(), arguments.get(at + 1).map(String::as_str)),
         };
-        if !flag.ends_with("-url") || value.contains('@') {
-            let variable = flag.trim_start_matches('-').replace('-', "_").to_uppercase();
-            let variable = if variable == "KEY" { "WORKER_KEY".into() } else { variable };
+        if let Some(variable) = variable_of_secret(flag, value.unwrap_or_default()) {
             tracing::warn!(
                 "{flag} is among the arguments of this process, which every user of this machine can read; use \
                  {flag}-file or VODMILL_{variable}"
             );
         }
     }
+}
+
+/// The variable to use instead of a flag with a secret value.
+fn variable_of_secret(flag: &str, value: &str) -> Option<String> {
+    let name = flag.strip_prefix("--")?.replace('-', "_");
+    let has_secret = match name.as_str() {
+        "key" => return Some("WORKER_KEY".into()),
+        "database_url" | "redis_url" => value.contains('@') || value.contains("password="),
+        name => SECRETS.contains(&name),
+    };
+    has_secret.then(|| name.to_uppercase())
 }
 
 /// Warns of a file or folder that others of the machine can read.

@@ -24,6 +24,16 @@ use worker::sandbox::Sandbox;
 /// The file that is read when no other is named, if it exists.
 const FILE: &str = "vodmill.toml";
 
+/// Settings that are secret, or hold a secret. Each can be in a file of its own.
+pub const SECRETS: [&str; 6] = [
+    "admin_secret",
+    "alert_webhook_secret",
+    "alert_webhook_url",
+    "database_url",
+    "metrics_token",
+    "redis_url",
+];
+
 /// A mistake in what was typed or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -299,6 +309,10 @@ settings! {
     #[arg(long, env = "VODMILL_ALERT_WEBHOOK_URL", global = true, value_name = "URL", hide_env_values = true, hide_short_help = true)]
     alert_webhook_url: String,
 
+    /// A file that holds the address where alerts are posted, with its token. Default: none
+    #[arg(long, env = "VODMILL_ALERT_WEBHOOK_URL_FILE", global = true, value_name = "FILE", hide_short_help = true)]
+    alert_webhook_url_file: PathBuf,
+
     /// What alerts are signed with: whsec_ and a key in base64. Default: they are not signed
     #[arg(long, env = "VODMILL_ALERT_WEBHOOK_SECRET", global = true, value_name = "SECRET", hide_env_values = true, hide_short_help = true)]
     alert_webhook_secret: String,
@@ -390,6 +404,7 @@ impl Settings {
             (&mut self.database_url, &self.database_url_file, "--database-url-file"),
             (&mut self.redis_url, &self.redis_url_file, "--redis-url-file"),
             (&mut self.admin_secret, &self.admin_secret_file, "--admin-secret-file"),
+            (&mut self.alert_webhook_url, &self.alert_webhook_url_file, "--alert-webhook-url-file"),
             (&mut self.alert_webhook_secret, &self.alert_webhook_secret_file, "--alert-webhook-secret-file"),
             (&mut self.metrics_token, &self.metrics_token_file, "--metrics-token-file"),
         ] {
@@ -717,6 +732,23 @@ mod tests {
     }
 
     #[test]
+    fn every_setting_that_the_help_does_not_show_is_a_secret_and_can_be_in_a_file() {
+        let command = <Settings as clap::Args>::augment_args(clap::Command::new("x"));
+        let names = |is_wanted: fn(&clap::Arg) -> bool| -> Vec<String> {
+            let wanted = command.get_arguments().filter(|flag| is_wanted(flag));
+            wanted.map(|flag| flag.get_id().to_string()).collect()
+        };
+
+        let (mut hidden, all) = (names(clap::Arg::is_hide_env_values_set), names(|_| true));
+        hidden.sort();
+
+        assert_eq!(hidden, SECRETS);
+        for name in SECRETS {
+            assert!(all.contains(&format!("{name}_file")), "{name}");
+        }
+    }
+
+    #[test]
     fn a_misspelt_setting_and_an_absurd_one_are_refused() {
         let misspelt = parse("databse_url = 'x'", Path::new("f")).err().unwrap().to_string();
         assert!(misspelt.contains("unknown field `databse_url`"), "{misspelt}");
@@ -731,8 +763,8 @@ mod tests {
         let file = folder.path().join("secret");
         std::fs::write(&file, "a secret of twenty or more\n").unwrap();
         let config = folder.path().join("vodmill.toml");
-        std::fs::write(&config, format!("admin_secret_file = {:?}\nmetrics_token_file = {:?}", file, file))
-            .unwrap();
+        let files: String = SECRETS.iter().map(|name| format!("{name}_file = {file:?}\n")).collect();
+        std::fs::write(&config, files).unwrap();
         let flags = Settings {
             config: Some(config),
             metrics_token: Some("this one wins".into()),
@@ -741,8 +773,16 @@ mod tests {
 
         let settings = flags.with_file().unwrap();
 
-        assert_eq!(settings.admin_secret.as_deref(), Some("a secret of twenty or more"));
         assert_eq!(settings.metrics_token.as_deref(), Some("this one wins"));
+        for secret in [
+            settings.admin_secret,
+            settings.alert_webhook_secret,
+            settings.alert_webhook_url,
+            settings.database_url,
+            settings.redis_url,
+        ] {
+            assert_eq!(secret.as_deref(), Some("a secret of twenty or more"));
+        }
         let missing = Settings { database_url_file: Some("/nowhere/at/all".into()), ..Settings::default() };
         assert!(missing.with_secret_files().err().unwrap().to_string().contains("--database-url-file"));
     }

@@ -95,6 +95,25 @@ fn a_secret_among_the_arguments_is_warned_of_and_can_be_in_a_file() {
     assert!(!said.contains(SECRET), "{said}");
     let quiet = world.vodmill(&["jobs"]).env("VODMILL_ADMIN_SECRET", SECRET).succeeds();
     assert!(!quiet.contains("arguments"), "{quiet}");
+    for (name, value) in [
+        ("admin-secret", SECRET),
+        ("alert-webhook-secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        ("alert-webhook-url", "https://hooks.example.org/services/token"),
+        ("database-url", "postgres://u:password@127.0.0.1:1/x"),
+        ("database-url", "postgres://127.0.0.1:1/x?user=u&password=p"),
+        ("metrics-token", "a token of twenty or more"),
+        ("redis-url", "rediss://:password@127.0.0.1:1"),
+    ] {
+        let (flag, both) = (format!("--{name}"), format!("--{name}={value}"));
+        let variable = format!("VODMILL_{}", name.replace('-', "_").to_uppercase());
+        for args in [vec!["completions", "bash", &flag, value], vec!["completions", "bash", &both]] {
+            let said = crate::support::said(&world.vodmill(&args).output());
+            assert!(said.contains(&format!("{flag}-file or {variable}")), "{flag}: {said}");
+            assert!(!said.contains(value), "{flag}: {said}");
+        }
+    }
+    let said = world.vodmill(&["worker", "--allow-commands", "--key", "a key"]).ends_with(2);
+    assert!(said.contains("--key-file or VODMILL_WORKER_KEY") && !said.contains("a key"), "{said}");
 
     let house = House::new(Engine::Sqlite);
     let file = world.write("secret", &format!("{SECRET}\n"));
