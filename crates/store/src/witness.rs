@@ -13,11 +13,13 @@ FROM json_to_recordset($1::json) AS r(id TEXT)
 JOIN worker w ON w.id = r.id
 WHERE w.kind = 'remote'";
 
+/// What a worker says that is suspended for its false reports confirms nothing.
 const UNCONFIRMED: &str = "
 SELECT e.task_id, e.worker_id
 FROM json_to_recordset($1::json) AS r(id BIGINT)
 JOIN execution_aborted e ON e.task_id = r.id
-WHERE e.failure = 'unconfirmed'";
+LEFT JOIN worker w ON w.id = e.worker_id
+WHERE e.failure = 'unconfirmed' AND w.suspended IS NULL";
 
 const FAILED: &str = "
 UPDATE worker SET failed_at = $1
@@ -56,7 +58,7 @@ impl Witnesses {
     }
 }
 
-/// Which workers have called these tasks hopeless, without being confirmed.
+/// Which workers have called these tasks hopeless, without being confirmed, and are not suspended.
 pub(crate) async fn unconfirmed(
     tx: &mut Tx,
     tasks: impl Iterator<Item = TaskId>,

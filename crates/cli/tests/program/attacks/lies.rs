@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 on_both_engines![
     a_false_permanent_failure_fails_no_job,
     a_worker_that_lies_again_and_again_is_suspended,
+    a_false_failure_of_a_suspended_worker_confirms_no_other,
     a_worker_that_uses_others_tokens_is_suspended,
     what_a_crash_explains_is_not_held_against_a_worker,
 ];
@@ -95,6 +96,31 @@ fn a_worker_that_lies_again_and_again_is_suspended(engine: Engine) {
     assert!(seen(&house, &liar)["suspended"].is_null());
     let job = submit(&house, 1);
     good(liar.complete(&liar.claim_one(), Value::Null));
+    completes(&house, job);
+}
+
+/// Otherwise an admin who lets the same liar in twice, because it was suspended, gives it two voices.
+fn a_false_failure_of_a_suspended_worker_confirms_no_other(engine: Engine) {
+    let house = house(engine);
+    let (liar, honest) = (house.worker("liar", &["sleep"]), house.worker("honest", &["sleep"]));
+    let job = submit(&house, 2);
+    let held = liar.claim(2, 10_000);
+    good(liar.fail(&held[0], "permanent", "this input is broken"));
+    for _ in 0..LIMIT {
+        lie(&liar, &held[1]);
+    }
+    assert_eq!(seen(&house, &liar)["status"], "disabled");
+
+    let again = house.worker("liar again", &["sleep"]);
+    let held = again.claim(2, 10_000);
+    assert_eq!(held.len(), 2);
+    for task in &held {
+        good(again.fail(task, "permanent", "this input is broken too"));
+    }
+
+    for _ in 0..2 {
+        good(honest.complete(&honest.claim_one(), Value::Null));
+    }
     completes(&house, job);
 }
 
