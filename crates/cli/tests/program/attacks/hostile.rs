@@ -5,7 +5,7 @@
 //! `make hostile ROUNDS=10000 SEED=7` runs longer.
 
 use super::forged;
-use crate::support::house::{Hand, House, SECRET, usage};
+use crate::support::house::{Hand, House, SECRET, good, usage};
 use crate::support::{Engine, until};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -13,41 +13,57 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-const ROUNDS: usize = 300;
+const ROUNDS: usize = 200;
+const FEW_ROUNDS: usize = 60;
 const SEED: u64 = 20_261_118;
 
 /// Tasks of one job of the plain kind.
 const TASKS: usize = 40;
-/// One video for so many rounds, and no more than so many.
-const ROUNDS_PER_VIDEO: usize = 40;
-const MOST_VIDEOS: usize = 100;
+/// Two videos at a time, because the honest worker takes one. So many rounds lie between them, or more: videos take long.
+const ROUNDS_PER_PAIR: usize = 30;
+const MOST_PAIRS: usize = 100;
 
 /// Old tasks that are remembered for replays.
 const MEMORY: usize = 50;
 
 #[test]
 fn a_hostile_worker_changes_nothing_and_fails_no_job() {
-    let (rounds, seed) =
-        (setting("VODMILL_HOSTILE_ROUNDS", ROUNDS as u64) as usize, setting("VODMILL_HOSTILE_SEED", SEED));
-    let house = house();
-    let mut attack = Attack::new(&house, seed);
+    let rounds = setting("VODMILL_HOSTILE_ROUNDS", ROUNDS as u64) as usize;
+    let house = house(Engine::Sqlite, &[]);
+    let attack = Attack::goes_on(&house, rounds);
+    assert_eq!(attack.suspensions, 0);
+    attack.has_changed_nothing();
+}
 
-    let mut claimed = 0;
-    while claimed < rounds {
-        attack.feed(claimed);
-        let Some(task) = attack.claim() else { continue };
-        claimed += 1;
-        attack.answer(&task);
-        attack.remember(task);
-        if claimed.is_multiple_of(25) {
-            attack.look();
-        }
-    }
+#[test]
+fn a_hostile_worker_changes_nothing_on_postgres_either() {
+    let house = house(Engine::Postgres, &[]);
+    let attack = Attack::goes_on(&house, FEW_ROUNDS);
+    attack.has_changed_nothing();
+}
 
-    let (told, media) = (&attack.told, attack.media_rounds);
-    eprintln!("hostile worker, seed {seed}: {claimed} rounds, {media} on videos, lies {told:?}");
-    assert!(attack.media_rounds > 0, "the hostile worker was given tasks of videos");
+/// An admin who knows nothing of it lets it in again under another name whenever it is suspended.
+#[test]
+fn a_hostile_worker_that_comes_back_after_each_suspension_changes_nothing() {
+    let suspends = [
+        ("VODMILL_WORKER_SUSPEND_AFTER", "3"),
+        ("VODMILL_ALERT_WEBHOOK_URL", "http://127.0.0.1:1/"),
+        ("VODMILL_ALERT_ALLOW_PRIVATE", "true"),
+        ("VODMILL_ALERT_RATE_LIMIT_SECONDS", "0"),
+    ];
+    let house = house(Engine::Sqlite, &suspends);
+    let attack = Attack::goes_on(&house, FEW_ROUNDS);
+
+    assert!(attack.suspensions > 1, "{}", attack.suspensions);
+    let workers = house.get("/api/workers?all=true");
+    let suspended: Vec<&Value> =
+        workers.as_array().unwrap().iter().filter(|worker| !worker["suspended"].is_null()).collect();
+    let names = suspended.iter().map(|worker| worker["name"].as_str().unwrap());
+    assert!(names.clone().all(|name| name.starts_with("hostile-")), "{suspended:?}");
+    let alerts = "SELECT count(*) FROM outbox WHERE topic = 'alert' AND payload LIKE '%worker_suspended%'";
+    assert_eq!(house.world.count(alerts), names.count() as i64);
     attack.has_changed_nothing();
 }
 
@@ -55,18 +71,16 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().filter(|text| !text.is_empty()).map_or(default, |text| text.parse().unwrap())
 }
 
-/// A server that does videos itself. It is never to suspend the worker, which is to have its rounds.
-fn house() -> House {
-    House::with(
-        Engine::Sqlite,
-        &[
-            ("VODMILL_SERVER_SLOTS", "2"),
-            ("VODMILL_WORKER_SUSPEND_AFTER", "0"),
-            // However busy the machine is, the honest workers count as there.
-            ("VODMILL_WORKER_HEARTBEAT_INTERVAL", "20"),
-            ("VODMILL_AUTH_FAILURES_PER_MINUTE", "1000000"),
-        ],
-    )
+/// A server that does all of a video but its pictures, which it leaves to remote workers, and suspends no worker unless it is told to.
+fn house(engine: Engine, settings: &[(&'static str, &str)]) -> House {
+    let usual = [
+        ("VODMILL_SERVER_SLOTS", "2"),
+        ("VODMILL_ENCODERS", "libx265"),
+        // However busy the machine is, the honest workers count as there.
+        ("VODMILL_WORKER_HEARTBEAT_INTERVAL", "20"),
+        ("VODMILL_AUTH_FAILURES_PER_MINUTE", "1000000"),
+    ];
+    House::with(engine, &[&usual, settings].concat())
 }
 
 /// A small generator, so that a seed repeats the choice of lies.
@@ -107,6 +121,12 @@ struct Attack<'a> {
     /// How often each lie was told.
     told: BTreeMap<&'static str, usize>,
     media_rounds: usize,
+    suspensions: usize,
+    rounds_per_pair: usize,
+    /// The round in which the next videos are uploaded.
+    next_videos: usize,
+    /// How long it waits for a task of the videos that were just uploaded.
+    patience_ms: u32,
 }
 
 /// What the hostile worker answers.
@@ -139,32 +159,67 @@ const LIES: &[Lie] = &[
     ("malformed requests", |attack, task| attack.malformed(task)),
 ];
 
+/// What the hostile worker offers to do to videos, and what a worker is never given.
+const OF_VIDEOS: [&str; 15] = [
+    "probe",
+    "encode",
+    "encode_optional",
+    "audio",
+    "subtitles",
+    "thumbnails",
+    "libx264",
+    "ingest",
+    "plan",
+    "package",
+    "measure",
+    "publish",
+    "command",
+    "gpu",
+    "pool:eu",
+];
+const OF_PLAIN_JOBS: [&str; 2] = ["sleep", "noop"];
+
 impl<'a> Attack<'a> {
-    fn new(house: &'a House, seed: u64) -> Self {
-        let kinds = [
-            "probe",
-            "encode",
-            "encode_optional",
-            "audio",
-            "subtitles",
-            "thumbnails",
-            "libx264",
-            "ingest",
-            "plan",
-            "package",
-            "measure",
-            "publish",
-            "command",
-            "gpu",
-            "pool:eu",
-        ];
+    /// Claims so many tasks, and answers each with a lie.
+    fn goes_on(house: &'a House, rounds: usize) -> Self {
+        let (seed, begun) = (setting("VODMILL_HOSTILE_SEED", SEED), Instant::now());
+        let mut attack = Attack::new(house, seed, rounds);
+        let mut claimed = 0;
+        while claimed < rounds {
+            attack.feed(claimed);
+            attack.comes_back();
+            let Some(task) = attack.claim() else { continue };
+            claimed += 1;
+            attack.answer(&task);
+            attack.remember(task);
+            if claimed.is_multiple_of(25) {
+                attack.look();
+            }
+            if claimed.is_multiple_of(500) {
+                eprintln!("hostile worker: {claimed} rounds in {:.0?}", begun.elapsed());
+            }
+        }
+        attack.comes_back();
+
+        let Attack { told, media_rounds, suspensions, .. } = &attack;
+        eprintln!(
+            "hostile worker on {:?}, seed {seed}: {claimed} rounds in {:.0?}, {media_rounds} on videos, \
+             {suspensions} suspensions, lies {told:?}",
+            house.world.engine,
+            begun.elapsed()
+        );
+        assert!(attack.media_rounds > 0, "the hostile worker was given tasks of videos");
+        attack
+    }
+
+    fn new(house: &'a House, seed: u64, rounds: usize) -> Self {
         let honest = house.remote_worker("honest", &[("VODMILL_WORKER_ALLOW_COMMANDS", "true")]);
         std::fs::write(house.world.folder.path().join("victim"), "precious").unwrap();
         Attack {
             house,
             dice: Dice(seed),
-            media: house.worker("hostile-media", &kinds),
-            plain: house.worker("hostile-plain", &["sleep", "noop"]),
+            media: house.worker("hostile-media", &OF_VIDEOS),
+            plain: house.worker("hostile-plain", &OF_PLAIN_JOBS),
             _honest: honest,
             film: film(house),
             clips: [house.sample("one.mp4", 2), house.sample_of("two.mp4", "160x90", 3)],
@@ -175,16 +230,24 @@ impl<'a> Attack<'a> {
             seen: BTreeMap::new(),
             told: BTreeMap::new(),
             media_rounds: 0,
+            suspensions: 0,
+            rounds_per_pair: (rounds / MOST_PAIRS).max(ROUNDS_PER_PAIR),
+            next_videos: 0,
+            patience_ms: 0,
         }
     }
 
     /// There is always something to claim.
     fn feed(&mut self, claimed: usize) {
-        if self.videos.len() < (claimed / ROUNDS_PER_VIDEO + 1).min(MOST_VIDEOS) {
-            let clip = self.clips[self.videos.len() % 2].clone();
-            let video = self.house.upload(&clip, &format!("name=clip.mp4&slug=clip-{}", self.videos.len()));
-            self.videos.push(video["id"].as_i64().unwrap());
-            self.jobs.push(video["job"].as_i64().unwrap());
+        if claimed >= self.next_videos {
+            self.next_videos += self.rounds_per_pair;
+            for clip in &self.clips {
+                let query = format!("name=clip.mp4&slug=clip-{}", self.videos.len());
+                let video = self.house.upload(clip, &query);
+                self.videos.push(video["id"].as_i64().unwrap());
+                self.jobs.push(video["job"].as_i64().unwrap());
+            }
+            self.patience_ms = 10_000;
         }
         let is_dry = || {
             self.house.get("/api/jobs?state=processing")["items"].as_array().unwrap().len()
@@ -200,10 +263,20 @@ impl<'a> Attack<'a> {
         }
     }
 
+    /// Under another name and with another key, where it is suspended.
+    fn comes_back(&mut self) {
+        let hands =
+            [(&mut self.media, "media", &OF_VIDEOS[..]), (&mut self.plain, "plain", &OF_PLAIN_JOBS[..])];
+        for (hand, kind, capabilities) in hands {
+            if good(hand.heartbeat(1))["status"] == "disabled" {
+                self.suspensions += 1;
+                *hand = self.house.worker(&format!("hostile-{kind}-{}", self.suspensions), capabilities);
+            }
+        }
+    }
+
     fn claim(&mut self) -> Option<Value> {
-        self.media.heartbeat(1);
-        self.plain.heartbeat(1);
-        let media = self.media.claim(1, 0).pop();
+        let media = self.media.claim(1, std::mem::take(&mut self.patience_ms)).pop();
         self.media_rounds += usize::from(media.is_some());
         let task = media.or_else(|| self.plain.claim(1, 0).pop());
         if task.is_none() {
