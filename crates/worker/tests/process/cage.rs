@@ -47,11 +47,9 @@ impl Prison {
         [Prison::lacking(None), Prison::lacking(Some(NAMESPACES))].into_iter().flatten().collect()
     }
 
-    /// Of each user, on a kernel that lacks these parts.
+    /// Of each user, on a kernel that lacks these parts: this one, and if that is root, one without privileges as well. Where
+    /// it is not, the attempts are those of a user without privileges; only what root itself could do is not tried.
     fn lacking(parts: Option<&'static str>) -> Vec<Prison> {
-        if !is_root() {
-            println!("not root: what root can do in a cage is not tried");
-        }
         let users = [None].into_iter().chain(is_root().then_some(Some(NOBODY)));
         users.map(|user| Prison::new(user).on_kernel_lacking(parts)).collect()
     }
