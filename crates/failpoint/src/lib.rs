@@ -2,9 +2,11 @@
 //!
 //! `VODMILL_FAILPOINT=claim.before:2` kills the process at the second time it is about to make a claim durable;
 //! `claim.after:1` right after the first claim became durable. `VODMILL_FAILPOINT_ACTION=stop` stops it instead
-//! (SIGSTOP), with its transaction open. `die` ends the process as a crash does (SIGABRT) and leaves the supervisor of `vodmill transcode` alive, and
-//! `exhaust` takes memory until the process dies of it: both are deaths of the work's making. `VODMILL_FAILPOINT_ACTION=FILE`, at places between transactions, makes that file
-//! and waits until somebody has removed it, while all else in the process goes on.
+//! (SIGSTOP), with its transaction open. `die` ends the process as a crash does (SIGABRT) and leaves the supervisor of
+//! `vodmill transcode` alive, and `exhaust` takes memory until the process dies of it: both are deaths of the work's making. `fill`
+//! does so by writing to the memory, until the kernel kills the process: only in a memory cgroup with a limit.
+//! `VODMILL_FAILPOINT_ACTION=FILE`, at places between transactions, makes that file and waits until somebody has removed it, while
+//! all else in the process goes on.
 //!
 //! Who makes durable steps lists them by [`steps!`], and a test that all are killed.
 
@@ -51,7 +53,8 @@ pub fn reached(step: &str, moment: &str) {
     match action().as_deref() {
         Some("stop") => raise(libc::SIGSTOP),
         Some("die") => raise(libc::SIGABRT),
-        Some("exhaust") => exhaust_memory(),
+        Some("exhaust") => take_memory(0),
+        Some("fill") => take_memory(1),
         _ => {
             // As a person does who kills the command: its supervisor dies too.
             if let Some(supervisor) = supervisor() {
@@ -75,12 +78,12 @@ fn supervisor() -> Option<i32> {
     std::env::var("VODMILL_SUPERVISED").ok()?.split_once(' ')?.0.parse().ok()
 }
 
-/// Takes address space until the process dies at its limit. Nothing is written to it, so that the machine does not suffer.
+/// Takes memory until the process dies at its limit. With zeros it is only reserved, so that the machine does not suffer.
 #[cfg(debug_assertions)]
-fn exhaust_memory() {
+fn take_memory(with: u8) {
     let mut taken: Vec<Vec<u8>> = Vec::new();
     loop {
-        taken.push(vec![0; 64 << 20]);
+        taken.push(vec![with; 64 << 20]);
         std::hint::black_box(&taken);
     }
 }

@@ -128,7 +128,12 @@ impl House {
 
     /// Starts a server that dies by itself, perhaps before it listens.
     pub fn starts_and_dies(&mut self) {
-        assert_eq!(self.serve().start_logged(&self.log()).ends(), None, "killed");
+        self.starts_and_dies_as(|program| program);
+    }
+
+    /// As [`House::starts_and_dies`], where the program is changed first.
+    pub fn starts_and_dies_as(&mut self, change: impl FnOnce(Program) -> Program) {
+        assert_eq!(change(self.serve()).start_logged(&self.log()).ends(), None, "killed");
     }
 
     /// Waits until the server has died by itself.
