@@ -86,8 +86,13 @@ async fn sign_out(State(app): State<App>, parts: Parts) -> Result<impl IntoRespo
 /// List the open sessions of this page, newest first
 #[utoipa::path(get, path = "/api/sessions", tag = "session", security(("admin" = [])),
     responses((status = 200, body = Vec<Session>), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-async fn list(_: Admin, State(app): State<App>) -> Result<Json<Vec<Session>>> {
-    Ok(Json(app.store.sessions(Some(app.admin.hash())).await?))
+async fn list(admin: Admin, State(app): State<App>) -> Result<Json<Vec<Session>>> {
+    let mut sessions = app.store.sessions(Some(app.admin.hash())).await?;
+    let current = admin.session.as_deref().map(store::session::id);
+    for session in &mut sessions {
+        session.is_current = current.as_ref() == Some(&session.id);
+    }
+    Ok(Json(sessions))
 }
 
 /// End one session

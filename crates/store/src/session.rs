@@ -36,6 +36,9 @@ pub struct Session {
     pub client: String,
     /// What the browser called itself.
     pub user_agent: String,
+    /// Whether it is the session of the request.
+    #[serde(default)]
+    pub is_current: bool,
 }
 
 /// A session that begins.
@@ -81,11 +84,12 @@ impl Store {
         let (now, mark) = (tx.now(), secret.map(mark).unwrap_or_default());
         let rows: Vec<Row> = tx.query(LIST).bind(now).bind(mark).all().await?;
         let view = |(hash, created_at, expires_at, client, user_agent): Row| Session {
-            id: hash.chars().take(16).collect(),
+            id: shortened(&hash),
             created_at: created_at.unwrap_or_default(),
             expires_at,
             client: client.unwrap_or_default(),
             user_agent: user_agent.unwrap_or_default(),
+            is_current: false,
         };
         Ok(rows.into_iter().map(view).collect())
     }
@@ -121,6 +125,15 @@ impl Store {
         })
         .await
     }
+}
+
+/// The id of the session with this token.
+pub fn id(token: &str) -> String {
+    shortened(&hash(token))
+}
+
+fn shortened(hash: &str) -> String {
+    hash.chars().take(16).collect()
 }
 
 fn hash(token: &str) -> String {

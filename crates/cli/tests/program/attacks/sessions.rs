@@ -56,6 +56,11 @@ fn sessions_are_listed_and_ended_one_and_all(engine: Engine) {
     let listed = listed.as_array().unwrap();
     assert_eq!((listed.len(), &listed[0]["client"]), (3, &json!("127.0.0.1")));
     assert!(!listed[0]["user_agent"].as_str().unwrap().contains('\u{9b}'), "{listed:?}");
+    let of_first = house.anyone("GET", "/api/sessions").header("cookie", &first).send().unwrap();
+    let current: Vec<Value> =
+        good(of_first).as_array().unwrap().iter().map(|it| it["is_current"].clone()).collect();
+    assert_eq!(current.iter().filter(|it| **it == true).count(), 1, "a browser sees which is its own");
+    assert!(listed.iter().all(|it| it["is_current"] == false), "the secret is no session");
     let said = Value::from(listed.clone()).to_string();
     for cookie in [&first, &second, &third] {
         assert!(!said.contains(cookie.trim_start_matches("vodmill=")), "a token is listed");

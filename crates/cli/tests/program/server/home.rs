@@ -10,7 +10,7 @@ use std::process::Command;
 on_both_engines![a_cookie_stands_for_the_secret_on_the_servers_own_page];
 
 #[test]
-fn somebody_signs_in_adds_a_video_and_signs_out() {
+fn somebody_signs_in_adds_a_video_ends_sessions_and_signs_out() {
     let house = House::encoding(Engine::Sqlite);
     let file = house.sample("My talk.mp4", 2);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser/home.mjs");
