@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench bench-server bench-transcode bench-streamer bench-wake flood scaling chaos chaos-fleet chaos-platform hostile upgrade contract fuzz check-deploy model clean
+.PHONY: help build test lint demo bench bench-server bench-transcode bench-streamer bench-wake flood scaling chaos chaos-fleet chaos-platform hostile soak upgrade contract fuzz check-deploy model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -85,6 +85,12 @@ hostile: ## Let a hostile worker answer ROUNDS=10000 claims with lies while vide
 	@scripts/install-missing test
 	@VODMILL_HOSTILE_ROUNDS='$(or $(ROUNDS),10000)' $(if $(SEED),VODMILL_HOSTILE_SEED='$(SEED)') \
 	  scripts/with-services cargo test --workspace --test program --locked -- attacks::hostile --nocapture
+
+soak: ## Load a server for MINUTES=30 and see that memory and open files stay flat; keeps the figures in bench/results
+	@scripts/install-missing test
+	@mkdir -p bench/results
+	@set -o pipefail; MINUTES='$(or $(MINUTES),30)' ENGINE='$(or $(ENGINE),sqlite)' scripts/with-services bench/soak.sh \
+	  | tee bench/results/soak-$$(date +%F).md
 
 # The last commit before the newest migration: one whose schema is this one's would show less.
 PREVIOUS = $(shell git log -1 --diff-filter=A --format=%H -- crates/store/migrations/postgres)^

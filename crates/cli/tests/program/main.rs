@@ -25,6 +25,7 @@ mod resume;
 mod sandbox;
 mod security;
 mod server;
+mod soak;
 mod storage;
 mod support;
 mod transcode;
