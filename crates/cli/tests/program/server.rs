@@ -1,6 +1,7 @@
 //! `vodmill serve` as a process, spoken to over real HTTP, on both engines.
 
 mod auth;
+mod catalogue;
 mod clips;
 mod contract;
 mod early;

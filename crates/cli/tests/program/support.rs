@@ -158,6 +158,25 @@ impl World {
         path
     }
 
+    /// The columns of a table.
+    pub fn columns(&self, table: &str) -> Vec<String> {
+        let sql = match self.engine {
+            Engine::Sqlite => format!("SELECT name FROM pragma_table_info('{table}')"),
+            Engine::Postgres => format!(
+                "SELECT column_name::TEXT FROM information_schema.columns \
+                 WHERE table_schema = current_schema() AND table_name = '{table}'"
+            ),
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let store =
+                store::Store::open(&self.url.parse().unwrap(), store::Options::default()).await.unwrap();
+            let names: Vec<(String,)> =
+                store.db().read().await.unwrap().query(sql.leak()).all().await.unwrap();
+            names.into_iter().map(|(name,)| name).collect()
+        })
+    }
+
     /// Runs a statement by hand, as somebody with access to the database might.
     pub fn execute(&self, sql: &'static str) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -445,6 +464,13 @@ pub fn http() -> reqwest::blocking::ClientBuilder {
 pub fn kill(pid: u32, signal: i32) {
     // SAFETY: sends a signal; touches no memory.
     unsafe { libc::kill(pid as i32, signal) };
+}
+
+/// The most resident memory a process has had, in bytes.
+pub fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// Waits until `done`, and fails when it takes too long.

@@ -3,7 +3,7 @@
 use crate::on_both_engines;
 use crate::support::Engine;
 use crate::support::house::{House, SECRET, good, problem};
-use crate::support::until;
+use crate::support::{peak_memory, until};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -316,10 +316,4 @@ fn under_all_bad_connections_at_once_honest_clients_are_answered_and_memory_is_b
     let grown = seen["peak_memory_bytes"].as_u64().unwrap() - before;
     assert!(grown < (64 << 20) + PER_ADDRESS * (256 << 10), "the server grew by {grown} bytes: {seen}");
     good(house.anyone("GET", "/health").send().unwrap());
-}
-
-fn peak_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }

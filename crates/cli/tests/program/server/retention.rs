@@ -57,7 +57,7 @@ fn command(house: &House, name: &str) -> u64 {
 }
 
 /// Every file that its playlists name is served.
-fn plays(house: &House, slug: &str) {
+pub fn plays(house: &House, slug: &str) {
     let mut open = vec![format!("/videos/{slug}/master.m3u8")];
     let mut read = 0;
     while let Some(address) = open.pop() {
