@@ -215,4 +215,5 @@ fn left_overs_are_found(house: &House, piece: PathBuf) {
     lock.lock().unwrap();
     fs::File::open(&dead).unwrap().set_modified(long_ago).unwrap();
     is_clean(house);
+    fs::remove_dir_all(&dead).unwrap();
 }
