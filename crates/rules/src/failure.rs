@@ -109,7 +109,8 @@ impl Kind {
                 Kind::Transient
             }
             (Kind::Rejected, _) if spared >= MOST_REJECTED => Kind::Transient,
-            (Kind::Permanent, Witness::Remote { is_second: false }) => Kind::Unconfirmed,
+            (Kind::Permanent, Witness::Remote(Doubt::Nobody)) => Kind::Unconfirmed,
+            (Kind::Permanent, Witness::Remote(Doubt::Itself)) => Kind::Transient,
             (kind, _) => kind,
         }
     }
@@ -120,9 +121,18 @@ impl Kind {
 pub enum Witness {
     /// A worker with the database: its word is the server's own.
     Server,
-    /// A remote worker. `is_second`: an execution of the same task before was called a permanent failure, too. While another
-    /// worker could do the task it is given to that one, so the second word is another's, or nobody else was there.
-    Remote { is_second: bool },
+    /// A remote worker. Another one has to confirm a permanent failure.
+    Remote(Doubt),
+}
+
+/// Which remote worker has reported a permanent failure of the task before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Doubt {
+    Nobody,
+    /// Only the worker that reports now. It cannot confirm itself: its report uses up an attempt, so the job ends also where
+    /// no other worker can do the task.
+    Itself,
+    Another,
 }
 
 #[cfg(test)]
@@ -134,11 +144,12 @@ mod tests {
         let after = |witness| Kind::Permanent.after(0, witness);
 
         assert_eq!(after(Witness::Server), Kind::Permanent);
-        assert_eq!(after(Witness::Remote { is_second: false }), Kind::Unconfirmed);
-        assert_eq!(after(Witness::Remote { is_second: true }), Kind::Permanent);
+        assert_eq!(after(Witness::Remote(Doubt::Nobody)), Kind::Unconfirmed);
+        assert_eq!(after(Witness::Remote(Doubt::Itself)), Kind::Transient);
+        assert_eq!(after(Witness::Remote(Doubt::Another)), Kind::Permanent);
         assert_eq!(Kind::Rejected.after(MOST_REJECTED - 1, Witness::Server), Kind::Rejected);
         assert_eq!(Kind::Rejected.after(MOST_REJECTED, Witness::Server), Kind::Transient);
-        assert_eq!(Kind::Transient.after(0, Witness::Remote { is_second: false }), Kind::Transient);
+        assert_eq!(Kind::Transient.after(0, Witness::Remote(Doubt::Nobody)), Kind::Transient);
         assert_eq!(Kind::Drained.after(MOST_SPARED - 1, Witness::Server), Kind::Drained);
         assert_eq!(Kind::Drained.after(MOST_SPARED, Witness::Server), Kind::Transient);
     }

@@ -272,8 +272,8 @@ async fn doubted(tx: &mut Tx, id: JobId, reasons: &mut Vec<String>) -> Result<()
         let (task, worker) = (TaskId(task), name.unwrap_or(worker));
         let error = error.unwrap_or_else(|| "no reason was given".into());
         reasons.push(format!(
-            "Worker {worker} reports a permanent failure of task {task}: {error}. The job fails only if another worker or \
-             the server confirms it, or if {worker} is the only one that can do it and reports it again."
+            "Worker {worker} reports a permanent failure of task {task}: {error}. The job fails at once if another worker \
+             or the server confirms it. {worker} itself cannot: if it reports it again, that uses up an attempt."
         ));
     }
     Ok(())

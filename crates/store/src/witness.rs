@@ -1,11 +1,11 @@
-//! Who reports a failure, and whether another has called the same task hopeless before.
+//! Who reports a failure, and which workers have called the same task hopeless before.
 
 use crate::db::Tx;
 use crate::error::Result;
-use rules::failure::Witness;
+use rules::failure::{Doubt, Witness};
 use rules::{Millis, TaskId, WorkerId};
 use serde::Serialize;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 const REMOTE: &str = "
 SELECT w.id
@@ -34,7 +34,8 @@ struct Id {
 #[derive(Default)]
 pub(crate) struct Witnesses {
     remote: HashSet<WorkerId>,
-    doubted: HashSet<TaskId>,
+    /// The remote workers that have called a task hopeless.
+    doubters: HashMap<TaskId, HashSet<WorkerId>>,
 }
 
 impl Witnesses {
@@ -46,14 +47,25 @@ impl Witnesses {
             tx.query(REMOTE).rows(&ids(reports.iter().map(|(worker, _)| *worker))).all().await?;
         let remote: HashSet<WorkerId> = rows.iter().filter_map(|(id,)| id.parse().ok()).collect();
         let of_remote = reports.iter().filter(|(worker, _)| remote.contains(worker)).map(|(_, task)| *task);
-        let doubted = unconfirmed(tx, of_remote).await?.into_iter().map(|(task, _)| task).collect();
-        Ok(Witnesses { remote, doubted })
+        let mut doubters: HashMap<TaskId, HashSet<WorkerId>> = HashMap::new();
+        for (task, worker) in unconfirmed(tx, of_remote).await? {
+            doubters.entry(task).or_default().insert(worker);
+        }
+        Ok(Witnesses { remote, doubters })
     }
 
     pub fn witness(&self, worker: WorkerId, task: TaskId) -> Witness {
         match self.remote.contains(&worker) {
-            true => Witness::Remote { is_second: self.doubted.contains(&task) },
+            true => Witness::Remote(self.doubt(worker, task)),
             false => Witness::Server,
+        }
+    }
+
+    fn doubt(&self, worker: WorkerId, task: TaskId) -> Doubt {
+        match self.doubters.get(&task) {
+            None => Doubt::Nobody,
+            Some(doubters) if doubters.iter().any(|doubter| *doubter != worker) => Doubt::Another,
+            Some(_) => Doubt::Itself,
         }
     }
 }

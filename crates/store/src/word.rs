@@ -174,9 +174,15 @@ impl Store {
             };
             let note: String = failure.message.chars().take(MAX_MESSAGE).collect();
             let mut said = format!("execution {} failed ({kind}): {note}", failure.proof.execution());
-            if kind == failure::Kind::Unconfirmed {
-                said.push_str("; a remote worker calls this permanent, and another worker or the server has to confirm it");
-            }
+            said.push_str(match (failure.kind, kind) {
+                (failure::Kind::Permanent, failure::Kind::Unconfirmed) => {
+                    "; a remote worker calls this permanent, and another worker or the server has to confirm it"
+                }
+                (failure::Kind::Permanent, failure::Kind::Transient) => {
+                    "; the same remote worker calls this permanent again, which uses up an attempt and confirms nothing"
+                }
+                _ => "",
+            });
             let words = Words { note: Some(note), usage: Some(failure.usage), ..Words::default() };
             let answer = answer(&mut tasks, failure.proof, |task| moves.make(task, &fail, words));
             let answer = failed(answer);

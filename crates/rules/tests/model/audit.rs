@@ -54,11 +54,17 @@ const LEGAL: &[Move] = &[
     ("withdraw", Orchestrator, Error, Error, None),
 ];
 
-/// A remote worker's word alone never makes a failure permanent.
-pub fn of_witness(command: &Command, event: &Event, before: &TaskRow) -> Option<Breach> {
-    let is_remote = matches!(command, Command::Fail { witness: failure::Witness::Remote { .. }, .. });
-    let is_permanent = event.failure == Some(failure::Kind::Permanent);
-    (is_remote && is_permanent && !before.is_doubted).then_some(Breach::FailedByOneRemoteWord)
+/// One remote worker never makes a failure permanent, however often it reports it.
+pub fn of_witness(
+    command: &Command,
+    failure: Option<failure::Kind>,
+    row: &TaskRow,
+    from: usize,
+) -> Option<Breach> {
+    let is_remote = matches!(command, Command::Fail { witness: failure::Witness::Remote(_), .. });
+    let is_permanent = failure == Some(failure::Kind::Permanent);
+    let is_confirmed = row.doubted_by.iter().any(|&worker| worker != from);
+    (is_remote && is_permanent && !is_confirmed).then_some(Breach::FailedByOneRemoteWord)
 }
 
 /// What is wrong with one move.

@@ -74,6 +74,7 @@ fn sort_processes(world: &mut World) {
             let owner = (0..places.len()).find(|&process| lease.worker == worker_id(process));
             owner.iter().for_each(|&process| lease.worker = worker_id(places[process]));
         }
+        row.doubted_by = row.doubted_by.iter().map(|&process| places[process]).collect();
     }
     world.mail.iter_mut().for_each(|letter| letter.from = places[letter.from]);
     reorder(&mut world.processes, &places);

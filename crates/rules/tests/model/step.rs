@@ -8,7 +8,7 @@ use crate::transaction::Transaction;
 use crate::world::{At, Claim, Letter, NOW, Process, Step, TICK, TaskRow, Word, World, worker_id};
 use rules::backoff::{Backoff, Jitter};
 use rules::execution::Status;
-use rules::failure::Witness;
+use rules::failure::{Doubt, Witness};
 use rules::lease::Terms;
 use rules::task::{Command, Name, Refusal};
 use rules::worker;
@@ -155,7 +155,7 @@ fn deliver(config: &Config, tx: &mut Transaction, letter: Letter, stays: bool) {
     let command = command(config, tx.world.at(letter.at), letter);
     let answer = match letter.word {
         Word::Progress(_) | Word::Keep | Word::Commit => tx.make_begun(letter.at, &command),
-        Word::Fail(_) => tx.make(letter.at, &command),
+        Word::Fail(_) => tx.fail(letter.at, &command, letter.from),
     };
     if !stays {
         tx.world.mail.retain(|other| *other != letter);
@@ -173,11 +173,19 @@ pub fn command(config: &Config, row: &TaskRow, letter: Letter) -> Command {
         Word::Fail(kind) => {
             let backoff = Backoff { initial: TICK, max: TICK };
             let witness = match config.faults.remote {
-                true => Witness::Remote { is_second: row.is_doubted },
+                true => Witness::Remote(doubt(row, letter.from)),
                 false => Witness::Server,
             };
             Command::Fail { token, kind, spared: 0, witness, backoff, jitter: Jitter(500) }
         }
+    }
+}
+
+fn doubt(row: &TaskRow, from: usize) -> Doubt {
+    match row.doubted_by.iter().any(|&worker| worker != from) {
+        true => Doubt::Another,
+        false if row.doubted_by.contains(&from) => Doubt::Itself,
+        false => Doubt::Nobody,
     }
 }
 

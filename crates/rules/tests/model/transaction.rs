@@ -33,13 +33,23 @@ impl<'a> Transaction<'a> {
         if let Command::Commit { token } = command {
             row.effects.push(*token);
         }
-        row.is_doubted |= change.event.failure == Some(failure::Kind::Unconfirmed);
         row.is_withdrawn = *command == Command::Withdraw && before.task.state.name() == Name::Error;
         let of_move = || audit::of_move(&change.event, &before, row, self.action);
-        self.breach =
-            self.breach.or_else(|| audit::of_witness(command, &change.event, &before)).or_else(of_move);
+        self.breach = self.breach.or_else(of_move);
         row.forget_growth();
         self.events.push((at, change.event));
+        Ok(())
+    }
+
+    /// As [`Self::make`] for a failure that a process reports.
+    pub fn fail(&mut self, at: At, command: &Command, from: usize) -> Result<(), Refusal> {
+        self.make(at, command)?;
+        let failure = self.events.last().and_then(|(_, event)| event.failure);
+        let row = self.world.at_mut(at);
+        self.breach = self.breach.or_else(|| audit::of_witness(command, failure, row, from));
+        if failure == Some(failure::Kind::Unconfirmed) {
+            row.doubted_by.insert(from);
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use rules::stage::{Progress, releasable};
 use rules::task::{Next, State, Task};
 use rules::worker::Worker;
 use rules::{Fence, Millis, Token, WorkerId, execution, failure};
+use std::collections::BTreeSet;
 
 pub const NOW: Millis = Millis(1000);
 /// Leases, backoffs and the patience with a silent worker are all one tick long.
@@ -47,8 +48,8 @@ pub struct TaskRow {
     pub effects: Vec<Token>,
     /// Its error was withdrawn with the job and never judged, so it is not given up.
     pub is_withdrawn: bool,
-    /// A remote worker called it hopeless, and nobody has confirmed that.
-    pub is_doubted: bool,
+    /// The workers that reported a permanent failure of it, and that no other confirmed.
+    pub doubted_by: BTreeSet<usize>,
 }
 
 /// Where a task stands: job, stage, position.
@@ -224,7 +225,7 @@ impl StageRow {
             task: Task::new(max_attempts),
             effects: vec![],
             is_withdrawn: false,
-            is_doubted: false,
+            doubted_by: BTreeSet::new(),
         };
         self.tasks = vec![task; part.tasks];
         self.is_expanded = true;

@@ -136,6 +136,7 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
     let fail_by = |kind, witness| fail_as(kind, 0, witness);
     let fail_after = |kind, spared| fail_as(kind, spared, failure::Witness::Server);
     let fail = |kind| fail_after(kind, 0);
+    let fail_by_remote = |doubt| fail_by(failure::Kind::Permanent, failure::Witness::Remote(doubt));
     let lose = |death| Command::LoseWorker { death, backoff: Backoff::default(), jitter: Jitter(500) };
     every!(Command {
         Command::Advance => ["advance" => Command::Advance],
@@ -160,12 +161,9 @@ fn said_with(token: Token) -> Vec<(String, Command)> {
         ],
         Command::Fail { kind: failure::Kind::Permanent, .. } => [
             "fail, permanent" => fail(failure::Kind::Permanent),
-            "fail, permanent, by a remote worker" => {
-                fail_by(failure::Kind::Permanent, failure::Witness::Remote { is_second: false })
-            },
-            "fail, permanent, by a second one" => {
-                fail_by(failure::Kind::Permanent, failure::Witness::Remote { is_second: true })
-            },
+            "fail, permanent, by a remote worker" => fail_by_remote(failure::Doubt::Nobody),
+            "fail, permanent, by the same one again" => fail_by_remote(failure::Doubt::Itself),
+            "fail, permanent, by a second one" => fail_by_remote(failure::Doubt::Another),
         ],
         Command::Fail { kind: failure::Kind::Unconfirmed, .. } => [
             "fail, unconfirmed" => fail(failure::Kind::Unconfirmed),

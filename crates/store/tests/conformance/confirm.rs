@@ -14,7 +14,9 @@ on_both_engines![
     one_remote_worker_alone_fails_no_job,
     a_second_worker_confirms_a_permanent_failure,
     the_servers_own_worker_confirms_a_permanent_failure,
-    the_only_worker_confirms_itself_so_that_the_job_ends,
+    a_worker_cannot_confirm_itself,
+    the_only_worker_uses_up_the_attempts_so_that_the_job_ends,
+    it_is_confirmed_by_another_however_often_one_has_repeated_it,
     the_word_of_a_local_worker_is_final,
     an_unconfirmed_failure_uses_up_no_attempt,
     a_rejected_result_uses_up_no_attempt_and_goes_to_another,
@@ -93,16 +95,56 @@ async fn the_servers_own_worker_confirms_a_permanent_failure(world: &World) {
     assert!(world.is(job, State::Failed).await);
 }
 
-async fn the_only_worker_confirms_itself_so_that_the_job_ends(world: &World) {
-    let only = remote_noop(world).await;
+/// An honest worker gives the task back in between, so that the liar gets it again.
+async fn a_worker_cannot_confirm_itself(world: &World) {
+    let (liar, honest) = (remote_noop(world).await, remote_noop(world).await);
     let job = world.submit(simple()).await;
 
-    for is_final in [false, true] {
+    fails(world, &try_claim(world, liar).await.unwrap(), Kind::Permanent).await;
+    fails(world, &try_claim(world, honest).await.unwrap(), Kind::Drained).await;
+    fails(world, &try_claim(world, liar).await.unwrap(), Kind::Permanent).await;
+
+    assert!(!world.state(job).await.is_final());
+    assert_eq!(failures(world, job).await, ["unconfirmed", "drained", "transient"]);
+    world.turn(600_000);
+    world.orchestrate().await;
+    let task = try_claim(world, honest).await.unwrap();
+    assert_eq!(task.attempt, 2, "the repeated report uses up an attempt");
+    world.commit(&task).await;
+    world.orchestrate().await;
+    assert!(world.is(job, State::Completed).await);
+}
+
+async fn the_only_worker_uses_up_the_attempts_so_that_the_job_ends(world: &World) {
+    let only = remote_noop(world).await;
+    let two_tries = spec(json!([{ "name": "work", "kind": "noop" }]), json!({ "max_attempts": 2 }));
+    let job = world.submit(two_tries).await;
+
+    for is_final in [false, false, true] {
         fails(world, &try_claim(world, only).await.unwrap(), Kind::Permanent).await;
         assert_eq!(world.state(job).await.is_final(), is_final);
+        world.turn(600_000);
+        world.orchestrate().await;
     }
 
-    assert_eq!(failures(world, job).await, ["unconfirmed", "permanent"]);
+    assert!(world.is(job, State::Failed).await);
+    assert_eq!(failures(world, job).await, ["unconfirmed", "transient", "transient"]);
+}
+
+async fn it_is_confirmed_by_another_however_often_one_has_repeated_it(world: &World) {
+    let first = remote_noop(world).await;
+    let job = world.submit(simple()).await;
+    for _ in 0..2 {
+        fails(world, &try_claim(world, first).await.unwrap(), Kind::Permanent).await;
+        world.turn(600_000);
+        world.orchestrate().await;
+    }
+
+    let second = remote_noop(world).await;
+    fails(world, &try_claim(world, second).await.unwrap(), Kind::Permanent).await;
+
+    assert!(world.is(job, State::Failed).await);
+    assert_eq!(failures(world, job).await, ["unconfirmed", "transient", "permanent"]);
 }
 
 async fn the_word_of_a_local_worker_is_final(world: &World) {
