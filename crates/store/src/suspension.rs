@@ -26,6 +26,10 @@ pub enum Rejection {
     BadOutput,
     /// A file is not what it was declared to be.
     BadFile,
+    /// What was uploaded cannot be an output.
+    BadUpload,
+    /// The failure is none that a worker can report.
+    BadFailure,
     /// The report spoke of another worker's execution.
     ForeignExecution,
     /// It called work hopeless that another worker has done.
@@ -38,6 +42,8 @@ impl Rejection {
             Rejection::BadResult => "a bad result",
             Rejection::BadOutput => "output that the gate refused",
             Rejection::BadFile => "a file that is not what was declared",
+            Rejection::BadUpload => "an upload that cannot be an output",
+            Rejection::BadFailure => "a failure that no worker can report",
             Rejection::ForeignExecution => "a report on another worker's execution",
             Rejection::RefutedFailure => "a permanent failure that another worker did not have",
         }

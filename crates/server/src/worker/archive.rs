@@ -2,6 +2,7 @@
 
 use super::allowance::{MOST_FILES, Most};
 use super::outputs::{PARTIAL, not_placed};
+use super::rejections;
 use crate::app::App;
 use crate::auth::Holder;
 use crate::body::Json;
@@ -15,12 +16,13 @@ use axum::routing::post;
 use bytes::Bytes;
 use files::{Reserve, Step};
 use flate2::read::GzDecoder;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tar::{Archive, Entry, EntryType, PaxExtensions};
@@ -64,7 +66,12 @@ pub(crate) async fn unpack(
     let incoming = app.data.incoming(proof.execution());
     let turn = app.unpacking.begin(proof)?;
     let most = app.allowances.most(&app, proof.execution()).await?;
-    let reader = SyncIoBridge::new(StreamReader::new(Box::pin(no_slower(content.into_data_stream()))));
+    let broke_off = Arc::new(AtomicBool::new(false));
+    let stream = no_slower(content.into_data_stream()).inspect_err({
+        let broke_off = broke_off.clone();
+        move |_| broke_off.store(true, Ordering::Relaxed)
+    });
+    let reader = SyncIoBridge::new(StreamReader::new(Box::pin(stream)));
     let room = app.room.clone();
     room.room_for(0).map_err(Error::Full)?;
     // Files get their names when nothing writes to them any more: a `complete` may come at any moment.
@@ -80,9 +87,13 @@ pub(crate) async fn unpack(
     });
     let unpacked = unpacked.await.unwrap_or_else(|error| Err(Error::Internal(error.to_string())));
     let _ = files::remove(&unpacking);
-    if unpacked.is_err() {
+    if let Err(error) = &unpacked {
         // Half an archive is none.
         let _ = files::remove(&incoming);
+        // A connection that breaks off is no fault of the worker's.
+        if !broke_off.load(Ordering::Relaxed) {
+            rejections::of_request(&app, proof.worker, error).await;
+        }
     }
     let outputs = unpacked?;
     let files = outputs.iter().map(|output| (output.path.as_str(), output.bytes));

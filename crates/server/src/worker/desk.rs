@@ -195,8 +195,12 @@ async fn progress(
         .map(|(_, it)| Renewal { proof: it.proof.shown_by(worker), progress: it.progress })
         .collect();
     let reported: Vec<Progress> = told.iter().map(|(_, report)| progress_of(worker, report)).collect();
+    let mut refused = Vec::new();
     let mut fill = |places: &[(usize, &Report)], given: Vec<Answer>| {
-        for ((place, _), answer) in places.iter().zip(given) {
+        for ((place, report), answer) in places.iter().zip(given) {
+            if is_of_another(&answer) {
+                refused.push(report.proof.shown_by(worker));
+            }
             answers[*place] = answer.into();
         }
     };
@@ -206,7 +210,13 @@ async fn progress(
     if !reported.is_empty() {
         fill(&told, app.store.progress(&reported).await?);
     }
+    rejections::of_proofs(&app, &refused).await;
     Ok(Json(ProgressResponse { answers }))
+}
+
+/// Whether another execution holds the lease, or committed. Its proof may be another worker's.
+fn is_of_another(answer: &Answer) -> bool {
+    matches!(answer, Answer::Refused(Refusal::StaleToken | Refusal::CommittedByOther))
 }
 
 fn progress_of(worker: WorkerId, report: &Report) -> Progress {
@@ -252,12 +262,8 @@ async fn complete(
         Answer::Refused(refusal) => {
             let error = drop_files(&app, proof, refusal).await;
             if refusal == Refusal::BadResult {
-                rejections::of_completion(
-                    &app,
-                    worker,
-                    &Error::unprocessable("bad_result", refusal.to_string()),
-                )
-                .await;
+                let refused = Error::unprocessable("bad_result", refusal.to_string());
+                rejections::of_request(&app, worker, &refused).await;
             }
             Err(error)
         }
@@ -277,7 +283,7 @@ async fn verified(app: &App, proof: Proof, said: &CompleteRequest) -> Result<Opt
     };
     let verified: Result<_> = verified.await;
     if let Err(error) = &verified {
-        rejections::of_completion(app, proof.worker, error).await;
+        rejections::of_request(app, proof.worker, error).await;
     }
     verified
 }
@@ -311,10 +317,11 @@ async fn fail(
     // Only the server itself finds a lease expired or withdraws work.
     use failure::Kind as K;
     if !matches!(said.kind, K::Transient | K::Permanent | K::StorageAway | K::DiskFull) {
-        return Err(Error::unprocessable(
-            "bad_failure",
-            format!("a worker cannot say `{}`; transient, permanent, storage_away or disk_full", said.kind),
-        ));
+        let what =
+            format!("a worker cannot say `{}`; transient, permanent, storage_away or disk_full", said.kind);
+        let refused = Error::unprocessable("bad_failure", what);
+        rejections::of_request(&app, worker, &refused).await;
+        return Err(refused);
     }
     let FailRequest { proof, kind, message, usage, steps } = said;
     let (message, steps) = (bounds::message(&message), bounds::steps(steps));
@@ -337,8 +344,8 @@ async fn release(
 
 async fn end(app: &App, failure: Failure) -> Result<Json<Verdict>> {
     match app.desk.fail(&failure).await.map_err(away)? {
-        Answer::Refused(refusal) => {
-            if matches!(refusal, Refusal::StaleToken | Refusal::CommittedByOther) {
+        answer @ Answer::Refused(refusal) => {
+            if is_of_another(&answer) {
                 rejections::of_proof(app, failure.proof).await;
             }
             Err(Error::Refused(refusal))

@@ -3,6 +3,7 @@
 //! Credentials never leave the server: a URL is for one object of one execution, for a while, and what is put by it must be
 //! what was declared.
 
+use super::rejections;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, Large};
@@ -14,6 +15,7 @@ use files::{Bucket, Place};
 use rules::ExecutionId;
 use std::path::Path;
 use std::time::Duration;
+use store::hold::Ownership;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wire::http::{Direct, DirectOutput, DirectRequest, DirectResponse, Output, Problem};
@@ -36,22 +38,33 @@ async fn direct(
     Large(asked): Large<DirectRequest>,
 ) -> Result<Json<DirectResponse>> {
     let proof = asked.proof.shown_by(worker);
-    app.store.ownership(proof).await?.current().map_err(Error::Refused)?;
+    let ownership = app.store.ownership(proof).await?;
+    if ownership == Ownership::Foreign {
+        rejections::of_proof(&app, proof).await;
+    }
+    ownership.current().map_err(Error::Refused)?;
     if asked.outputs.len() > MOST_AT_ONCE {
         return Err(Error::Invalid(format!("at most {MOST_AT_ONCE} outputs fit into one request")));
     }
     let Some(bucket) = app.data.bucket() else { return Ok(Json(DirectResponse::default())) };
     for output in &asked.outputs {
-        check(&app, output)?;
+        if let Err(error) = check(&app, output) {
+            rejections::of_request(&app, worker, &error).await;
+            return Err(error);
+        }
     }
     let files = asked.outputs.iter().map(|it| (it.output.path.as_str(), it.output.bytes));
     app.allowances.take(&app, proof.execution(), files).await?;
     let source = if asked.source { source(&app, proof.task.job()).await? } else { None };
     let mut outputs = Vec::new();
     for output in &asked.outputs {
-        match place(bucket, proof.execution(), output).await? {
-            Some(place) => outputs.push(place),
-            None => break,
+        match place(bucket, proof.execution(), output).await {
+            Ok(Some(place)) => outputs.push(place),
+            Ok(None) => break,
+            Err(error) => {
+                rejections::of_request(&app, worker, &error).await;
+                return Err(error);
+            }
         }
     }
     if outputs.len() < asked.outputs.len() {

@@ -78,7 +78,13 @@ pub(crate) async fn bring(
     headers: HeaderMap,
     content: Body,
 ) -> Result<StatusCode> {
-    let place = Place::of(&app, proof.execution(), &path)?;
+    let place = match Place::of(&app, proof.execution(), &path) {
+        Err(error) => {
+            rejections::of_request(&app, proof.worker, &error).await;
+            return Err(error);
+        }
+        place => place?,
+    };
     let declared = text(&headers, wire::http::header::SHA256).filter(|hash| hash.len() == 64);
     let declared = declared.ok_or_else(|| {
         Error::Invalid(format!("the header {} must be a SHA-256 in hex", wire::http::header::SHA256))
@@ -99,7 +105,10 @@ pub(crate) async fn bring(
     let written = write(&writer, &place.partial, &piece, content, &app.room).await;
     let brought = match written {
         // It goes on where it was.
-        Err(error) if !matches!(error, Error::Full(_)) => return Err(error),
+        Err(error) if !matches!(error, Error::Full(_)) => {
+            rejections::of_request(&app, proof.worker, &error).await;
+            return Err(error);
+        }
         Err(full) => Err(full),
         Ok(()) => writer.write(finish(&app, proof, &place, &piece, declared)).await,
     };
@@ -108,7 +117,7 @@ pub(crate) async fn bring(
             // It would keep others from making room.
             let _ = tokio::fs::remove_file(&place.partial).await;
         }
-        rejections::of_upload(&app, proof.worker, &error).await;
+        rejections::of_request(&app, proof.worker, &error).await;
         return Err(error);
     }
     Ok(StatusCode::CREATED)

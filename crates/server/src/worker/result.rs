@@ -11,6 +11,7 @@ use pipeline::result::{ExpectedTrack, Uploaded, check_files};
 use pipeline::{BadResult, StageKind, TrackResult};
 use rules::ExecutionId;
 use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashMap;
 use store::results::Work;
@@ -74,8 +75,9 @@ async fn assignment(app: &App, proof: Proof, mut work: Work) -> Result<Assignmen
 }
 
 fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result<TrackResult> {
-    let plan: Plan = parse(plan_of(work), "the plan")?;
-    let made: TrackResult = parse(said.result.as_ref(), "the result")?;
+    let plan: Plan = planned(plan_of(work), "the plan")?;
+    let made = TrackResult::deserialize(said.result.as_ref().unwrap_or(&Value::Null))
+        .map_err(|error| bad(format!("the result cannot be read: {error}")))?;
     let expected = expected(work, &plan)?;
     made.check(&execution.to_string(), &expected).map_err(wrong)?;
     let uploaded = said.outputs.iter().map(|it| (it.path.as_str(), (it.bytes, it.sha256.as_str())));
@@ -90,9 +92,9 @@ fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result
 fn expected(work: &Work, plan: &Plan) -> Result<Vec<ExpectedTrack>> {
     Ok(match (work.kind.parse(), &plan.picture) {
         (Ok(StageKind::Audio), _) => {
-            vec![plan.expected_sound(&parse::<AudioTrack>(work.input.as_ref(), "the input")?)]
+            vec![plan.expected_sound(&planned::<AudioTrack>(work.input.as_ref(), "the input")?)]
         }
-        (_, Some(picture)) => picture.expected(&parse::<Piece>(work.input.as_ref(), "the input")?),
+        (_, Some(picture)) => picture.expected(&planned::<Piece>(work.input.as_ref(), "the input")?),
         (_, None) => Vec::new(),
     })
 }
@@ -103,7 +105,7 @@ pub async fn most_of(app: &App, execution: ExecutionId) -> Result<Most> {
     let work = app.store.work_of(execution.task).await?;
     let is_track = work.kind.parse().is_ok_and(|kind: StageKind| !kind.is_server_only());
     let Some(plan) = plan_of(&work).filter(|_| is_track) else { return Ok(any) };
-    let tracks = expected(&work, &parse(Some(plan), "the plan")?)?;
+    let tracks = expected(&work, &planned(Some(plan), "the plan")?)?;
     let most = tracks.iter().map(ExpectedTrack::most);
     let (files, bytes) = most.fold((0_usize, 0_u64), |(files, bytes), (more_files, more_bytes)| {
         (files.saturating_add(more_files), bytes.saturating_add(more_bytes))
@@ -115,9 +117,10 @@ fn plan_of(work: &Work) -> Option<&Value> {
     work.results.get(StageKind::Plan.as_str())?.first()
 }
 
-fn parse<T: DeserializeOwned>(value: Option<&Value>, what: &str) -> Result<T> {
+/// What the server itself gave the worker, which has no part in it where it cannot be read.
+fn planned<T: DeserializeOwned>(value: Option<&Value>, what: &str) -> Result<T> {
     T::deserialize(value.unwrap_or(&Value::Null))
-        .map_err(|error| bad(format!("{what} cannot be read: {error}")))
+        .map_err(|error| Error::unprocessable("bad_plan", format!("{what} cannot be read: {error}")))
 }
 
 fn wrong(why: BadResult) -> Error {

@@ -199,6 +199,26 @@ fn what_is_neither_picture_nor_sound_is_not_taken() {
 }
 
 #[test]
+fn what_the_server_cannot_compare_is_held_against_nobody() {
+    let house = House::with(
+        Engine::Sqlite,
+        &[("VODMILL_WORKER_CLAIM_DURATION_MINUTES", "5"), ("VODMILL_WORKER_SUSPEND_AFTER", "1")],
+    );
+    let honest = house.worker("honest", &["encode", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 2);
+    house.upload(&own, "slug=talk");
+    let task = claim_of(&honest, "encode");
+    let made = forged::make(&task, &own);
+    for source in std::fs::read_dir(house.data().join("sources")).unwrap() {
+        std::fs::write(source.unwrap().path(), "damaged").unwrap();
+    }
+
+    problem(made.hand_in(&honest, &task), 422, "not_compared");
+
+    assert_eq!(house.get("/api/workers?all=true")[0]["suspended"], Value::Null);
+}
+
+#[test]
 fn other_sound_is_not_taken() {
     let house = house();
     let liar = house.worker("liar", &["audio"]);

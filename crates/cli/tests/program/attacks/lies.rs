@@ -11,6 +11,7 @@ on_both_engines![
     a_worker_that_lies_again_and_again_is_suspended,
     a_false_failure_of_a_suspended_worker_confirms_no_other,
     a_worker_that_uses_others_tokens_is_suspended,
+    every_upload_or_failure_that_is_none_counts,
     what_a_crash_explains_is_not_held_against_a_worker,
 ];
 
@@ -130,14 +131,44 @@ fn a_worker_that_uses_others_tokens_is_suspended(engine: Engine) {
     let job = submit(&house, 1);
     let task = victim.claim_one();
 
-    for _ in 0..LIMIT {
-        problem(thief.fail(&task, "permanent", "not mine"), 409, "refused");
-    }
+    problem(thief.fail(&task, "permanent", "not mine"), 409, "refused");
+    problem(thief.complete(&task, Value::Null), 409, "refused");
+    assert!(thief.progress(&task, 1).to_string().contains("stale_token"));
+    let renewal = json!({ "proof": task["proof"], "progress": 1, "is_renewal": true });
+    good(thief.say("progress", json!({ "reports": [renewal, renewal] })));
+    assert!(seen(&house, &thief)["suspended"].is_null());
+    problem(thief.say("direct", json!({ "proof": task["proof"], "source": true })), 409, "refused");
 
     let why = seen(&house, &thief)["suspended"].to_string();
     assert!(why.contains("a report on another worker's execution"), "{why}");
     good(victim.complete(&task, Value::Null));
     assert!(seen(&house, &victim)["suspended"].is_null());
+    completes(&house, job);
+}
+
+fn every_upload_or_failure_that_is_none_counts(engine: Engine) {
+    let house = house(engine);
+    let (liar, honest) = (house.worker("liar", &["sleep"]), house.worker("honest", &["sleep"]));
+    let job = submit(&house, 1);
+    let task = liar.claim_one();
+    good(liar.put(&task, "a", b"a file").send().unwrap());
+
+    problem(liar.put(&task, ".hidden", b"x").send().unwrap(), 422, "bad_path");
+    problem(liar.put(&task, "a/b", b"a is no folder").send().unwrap(), 422, "path_conflict");
+    let range = liar.put(&task, "c", b"four").header("content-range", "bytes 0-1/2");
+    problem(range.send().unwrap(), 422, "size_mismatch");
+    let archive = liar.request("POST", "/api/worker/outputs").body("no archive");
+    let archive = archive.header("x-vodmill-proof", liar.proof_header(&task)).send().unwrap();
+    problem(archive, 422, "bad_archive");
+    assert!(seen(&house, &liar)["suspended"].is_null());
+    problem(liar.fail(&task, "lease_expired", "not mine to say"), 422, "bad_failure");
+
+    let why = seen(&house, &liar)["suspended"].to_string();
+    assert!(
+        why.contains("5 reports were rejected, the last for a failure that no worker can report"),
+        "{why}"
+    );
+    good(honest.complete(&honest.claim_one(), Value::Null));
     completes(&house, job);
 }
 
