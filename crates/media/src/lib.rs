@@ -22,6 +22,7 @@ pub mod dash;
 pub mod encoder;
 pub mod kind;
 pub mod ladder;
+mod level;
 pub mod limits;
 pub mod master;
 pub mod memory;

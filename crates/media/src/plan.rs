@@ -3,6 +3,7 @@
 use crate::chunk::{self, Chunk};
 use crate::encoder::{Codec, Manner};
 use crate::ladder::{self, Rung, Skipped};
+use crate::level;
 use crate::ratio::Ratio;
 use crate::settings::Settings;
 use crate::source::{Audio, Source};
@@ -178,6 +179,7 @@ impl Plan {
         ExpectedTrack {
             name: track.name.clone(),
             codecs: &["mp4a.40.2"],
+            most_level: None,
             timescale: AUDIO_RATE,
             shape: Shape::Audio { channels: if track.channels > 2 { 6 } else { 2 }, sample_rate: AUDIO_RATE },
             max_kbps: track.kbps,
@@ -240,6 +242,7 @@ impl Picture {
         let track = |rung: &Rung| ExpectedTrack {
             name: rung.name.clone(),
             codecs: rung.codec.sample_entries(),
+            most_level: Some(self.most_level(rung)),
             timescale: self.timescale,
             shape: Shape::Video {
                 width: rung.width,
@@ -256,6 +259,11 @@ impl Picture {
             },
         };
         self.rungs_of_group(&piece.group).map(track).collect()
+    }
+
+    fn most_level(&self, rung: &Rung) -> u32 {
+        let Manner { preset, rate, .. } = &self.manner;
+        level::most(rung.codec, (rung.width, rung.height), rate.to_f64(), rung.max_kbps, preset.as_deref())
     }
 
     fn pieces_of(&self, group: &Group) -> Vec<Piece> {

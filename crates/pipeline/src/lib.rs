@@ -12,6 +12,7 @@
 //!
 //! To add a stage: add it to [`StageKind`]; the compiler lists the places that have to know it.
 
+pub mod codec;
 pub mod manifest;
 pub mod name;
 pub mod ratio;

@@ -1,5 +1,6 @@
 //! What tasks commit: the files they made, with all that the playlists say about them.
 
+use crate::codec;
 use crate::name::{FilePath, Name};
 use crate::ratio::Ratio;
 use serde::{Deserialize, Serialize};
@@ -165,6 +166,18 @@ pub enum Unjoinable {
     Seam { track: Name, segment: u32, found: u64, expected: u64 },
 }
 
+impl Unjoinable {
+    /// The file of the segment that does not follow those before it.
+    pub fn segment_path(&self) -> Option<String> {
+        match self {
+            Unjoinable::Nothing => None,
+            Unjoinable::Differs { track, segment, .. }
+            | Unjoinable::Order { track, found: segment, .. }
+            | Unjoinable::Seam { track, segment, .. } => Some(Track::segment_path(track, *segment)),
+        }
+    }
+}
+
 impl Track {
     /// The file of the init segment of a run that begins with this segment.
     pub fn init_path(track: &str, first_segment: u32) -> String {
@@ -180,12 +193,12 @@ impl Track {
     }
 
     /// One track of the runs that several tasks made, which must follow each other in number and, to the tick, in
-    /// time. An init segment that repeats the one before it is dropped.
+    /// time. An init segment that repeats the one before it is dropped. The codec is what a player needs for all of them.
     pub fn join(runs: Vec<Track>) -> Result<Track, Unjoinable> {
         let mut runs = runs.into_iter();
         let mut joined = runs.next().ok_or(Unjoinable::Nothing)?;
         for run in runs {
-            joined.check_alike(&run)?;
+            joined.codec = joined.check_alike(&run)?;
             let from = run.segments.first().map_or(0, |segment| segment.number);
             let inits = std::iter::once(LaterInit { from, file: run.init }).chain(run.later_inits);
             for init in inits.filter(|_| !run.segments.is_empty()) {
@@ -200,17 +213,19 @@ impl Track {
         Ok(joined)
     }
 
-    fn check_alike(&self, run: &Track) -> Result<(), Unjoinable> {
+    /// The codec of both.
+    fn check_alike(&self, run: &Track) -> Result<String, Unjoinable> {
+        let codec = codec::for_both(&self.codec, &run.codec);
         let same = [
             ("name", self.name == run.name),
-            ("codec", self.codec == run.codec),
+            ("codec", codec.is_some()),
             ("timescale", self.timescale == run.timescale),
             ("shape", self.shape == run.shape),
         ];
         let segment = run.segments.first().map_or(0, |segment| segment.number);
         match same.iter().find(|(_, is_same)| !is_same) {
             Some(&(what, _)) => Err(Unjoinable::Differs { track: self.name.clone(), what, segment }),
-            None => Ok(()),
+            None => Ok(codec.unwrap_or_default()),
         }
     }
 
@@ -303,6 +318,18 @@ mod tests {
     }
 
     #[test]
+    fn the_codec_of_runs_is_what_a_player_needs_for_all() {
+        let with = |codec: &str, numbers| Track { codec: codec.into(), ..run(numbers, codec) };
+        let joined = Track::join(vec![
+            with("avc1.64001e", 0..2),
+            with("avc1.42c01f", 2..3),
+            with("avc1.64001e", 3..4),
+        ]);
+
+        assert_eq!(joined.unwrap().codec, "avc1.64001f");
+    }
+
+    #[test]
     fn holes_repeats_and_strangers_are_refused() {
         let mut late = run(2..3, "x");
         late.segments[0].start += 1;
@@ -316,5 +343,6 @@ mod tests {
         assert_eq!(join(late), Unjoinable::Seam { track: track(), segment: 2, found: 201, expected: 200 });
         assert_eq!(join(stranger), Unjoinable::Differs { track: track(), what: "codec", segment: 2 });
         assert_eq!(Track::join(Vec::new()), Err(Unjoinable::Nothing));
+        assert_eq!(join(run(3..4, "x")).segment_path().unwrap(), "a/seg-00004.m4s");
     }
 }

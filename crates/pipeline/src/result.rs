@@ -3,6 +3,7 @@
 //! A worker on another machine may send anything. A result is used only if it describes exactly the files that its task
 //! was to make.
 
+use crate::codec::Demand;
 use crate::manifest::{Artifact, Segment, Shape, Subtitles, Track};
 use crate::name::{FilePath, Name};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ pub enum BadResult {
     #[error("{0} is in the result twice")]
     FileTwice(FilePath),
     #[error("{0} is in the result and was not uploaded with this size and hash")]
+    #[error("{track}: the codec {codec} is not of a common profile and at most of level {}.{}", level / 10, level % 10)]
+    Demand { track: Name, codec: String, level: u32 },
     NotUploaded(FilePath),
     #[error("{0} was uploaded and is not in the result")]
     NotInResult(String),
@@ -55,6 +58,8 @@ pub struct ExpectedTrack {
     pub timescale: u32,
     pub shape: Shape,
     /// What its encoder is to keep to over a few seconds.
+    /// The highest level that its picture needs, in tenths. Sound has none.
+    pub most_level: Option<u32>,
     pub max_kbps: u32,
     pub segments: ExpectedSegments,
 }
@@ -107,6 +112,25 @@ impl TrackResult {
     pub fn files(&self) -> impl Iterator<Item = &Artifact> {
         self.tracks.iter().flat_map(Track::files)
     }
+    /// Whether every player of the codec plays the tracks. A worker on another machine chooses nothing that the plan did not
+    /// ask for: a rendition has one entry in the master playlist, and one chunk would keep players from all of it.
+    pub fn check_demands(&self, expected: &[ExpectedTrack]) -> Result<(), BadResult> {
+        for track in &self.tracks {
+            let planned = expected.iter().find(|planned| planned.name == track.name);
+            let Some((planned, level)) = planned.and_then(|it| Some((it, it.most_level?))) else { continue };
+            let fits = Demand::parse(&track.codec).is_some_and(|demand| {
+                planned.codecs.first() == Some(&demand.entry)
+                    && demand.is_common_profile()
+                    && demand.level <= level
+            });
+            if !fits {
+                let (track, codec) = (track.name.clone(), track.codec.clone());
+                return Err(BadResult::Demand { track, codec, level });
+            }
+        }
+        Ok(())
+    }
+
 }
 
 impl SubtitleResult {
@@ -341,6 +365,7 @@ mod tests {
             timescale: 12_800,
             shape: SHAPE,
             max_kbps: 800,
+            most_level: Some(31),
             segments: ExpectedSegments::Even {
                 first_segment: 2,
                 first_frame: 8,
@@ -384,6 +409,22 @@ mod tests {
     #[test]
     fn what_was_planned_is_taken_and_nothing_else() {
         assert_eq!(made().check("1-2.1", &[expected()]), Ok(()));
+    #[test]
+    fn a_codec_asks_no_more_of_players_than_was_planned() {
+        let demands = |codec: &str| {
+            let mut made = made();
+            made.tracks[0].codec = codec.into();
+            made.check_demands(&[expected()])
+        };
+
+        for codec in ["avc1.64001f", "avc1.42c00d", "avc1.4d401e"] {
+            assert_eq!(demands(codec), Ok(()), "{codec}");
+        }
+        for codec in ["avc1.640020", "avc1.640033", "avc1.f4001f", "avc3.64001f", "avc1", "hvc1.1.6.L30"] {
+            assert!(demands(codec).is_err(), "{codec}");
+        }
+    }
+
         assert!(made().check("1-2.2", &[expected()]).is_err(), "another execution's");
         assert!(made().check("1-2.1", &[]).is_err(), "an unplanned track");
         let two = [expected(), ExpectedTrack { name: "240p".parse().unwrap(), ..expected() }];

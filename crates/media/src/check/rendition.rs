@@ -5,6 +5,7 @@ use super::folder::{Astray, Folder, Name, Range};
 use super::part::{Description, Kind, Part, Run};
 use super::playlist::{Media, Segment};
 use super::{fmp4, rule, ts, vtt};
+use pipeline::codec;
 use std::collections::HashMap;
 use std::io::Read;
 
@@ -39,7 +40,7 @@ impl Rendition {
         let files = loader.files();
         let container = loader.container(&files);
         let inits = loader.inits(container);
-        let mut tracks = inits.iter().flatten().next().map_or(Vec::new(), |(_, init)| init.tracks.clone());
+        let mut tracks = described(inits.iter().flatten().map(|(_, init)| init.tracks.as_slice()));
         let is_measured = !media.is_i_frames_only;
         let parts = match container {
             Container::Fmp4 if is_measured => loader.fmp4(&files, &inits),
@@ -142,6 +143,21 @@ impl Rendition {
         }
         Some((average.round() as u64, peak.max(average).round() as u64))
     }
+}
+
+/// The tracks as the first init segment has them, with the codecs that players need for all init segments.
+fn described<'a>(mut inits: impl Iterator<Item = &'a [Description]>) -> Vec<Description> {
+    let mut tracks = inits.next().unwrap_or_default().to_vec();
+    for later in inits {
+        for track in &mut tracks {
+            let same = later.iter().find(|it| it.is_video == track.is_video);
+            let codecs = track.codec.as_ref().zip(same.and_then(|it| it.codec.as_ref()));
+            if let Some(codec) = codecs.and_then(|(codec, later)| codec::for_both(codec, later)) {
+                track.codec = Some(codec);
+            }
+        }
+    }
+    tracks
 }
 
 /// As promised where nothing is measured: subtitles.

@@ -83,6 +83,7 @@ fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result
     let uploaded = said.outputs.iter().map(|it| (it.path.as_str(), (it.bytes, it.sha256.as_str())));
     let uploaded: Uploaded<'_> = uploaded.collect();
     if uploaded.len() != said.outputs.len() {
+    made.check_demands(&expected).map_err(wrong)?;
         return Err(bad("a file is in the manifest twice".into()));
     }
     check_files(made.files(), &uploaded).map_err(wrong)?;

@@ -7,7 +7,7 @@ use crate::handler::{BoxFuture, Failed, Outcome};
 use crate::process::Reach;
 use files::Tree;
 use media::check::Place;
-use media::manifest::{Artifact, Presentation, Shape, Sound, Track};
+use media::manifest::{Artifact, Presentation, Shape, Sound, Track, Unjoinable};
 use media::plan::{Picture, Piece, Plan, Thumbnails};
 use media::{command, dash, master, playlist, vtt};
 use pipeline::{BadResult, FilePath, Name, StageKind, SubtitleResult, ThumbnailResult, TrackResult};
@@ -144,7 +144,10 @@ impl Parts {
             made.files.iter().for_each(|file| found(&made.execution, file));
         }
         let presentation = Presentation {
-            video: join(&plan, encoded)?,
+            video: join(&plan, encoded).map_err(|(rung, error)| unlike(work, &rung, &error, maker_of))?,
+        let compared = encoded.iter().filter(|made| made.is_compared).map(|made| made.execution.clone());
+        let compared = compared.collect();
+        let maker_of = |file: &str| makers.get(file).map(|(execution, _)| execution);
             audio: sounds
                 .into_iter()
                 .flat_map(|made| made.tracks)
@@ -333,7 +336,7 @@ fn leave_out(plan: &Plan, encoded: &mut [TrackResult]) -> Vec<String> {
 }
 
 /// The chunks of each rung that is shown, as one track.
-fn join(plan: &Plan, encoded: Vec<TrackResult>) -> Result<Vec<Track>, Failed> {
+fn join(plan: &Plan, encoded: Vec<TrackResult>) -> Result<Vec<Track>, (Name, Unjoinable)> {
     let mut runs: BTreeMap<Name, Vec<Track>> = BTreeMap::new();
     for track in encoded.into_iter().flat_map(|made| made.tracks) {
         runs.entry(track.name.clone()).or_default().push(track);
@@ -342,9 +345,7 @@ fn join(plan: &Plan, encoded: Vec<TrackResult>) -> Result<Vec<Track>, Failed> {
     rungs
         .map(|rung| (rung, runs.remove(&rung.name).unwrap_or_default()))
         .filter(|(rung, runs)| !rung.optional || !runs.is_empty())
-        .map(|(rung, runs)| {
-            Track::join(runs).map_err(|error| Failed::permanent(format!("{}: {error}", rung.name)))
-        })
+        .map(|(rung, runs)| Track::join(runs).map_err(|error| (rung.name.clone(), error)))
         .collect()
 }
 
@@ -356,6 +357,25 @@ pub(super) fn sound(plan: &Plan, track: Track) -> Option<Sound> {
         title: planned.title.clone(),
         is_default: planned.is_default,
     })
+/// Chunks do not fit together. The output of the one that does not follow those before it has to be made again.
+fn unlike<'a>(
+    work: &Work<'_>,
+    rung: &Name,
+    error: &Unjoinable,
+    maker_of: impl Fn(&str) -> Option<&'a FilePath>,
+) -> Failed {
+    let what = format!("{rung}: {error}");
+    match error.segment_path().and_then(|path| maker_of(&path)) {
+        None => Failed::permanent(what),
+        Some(maker) => {
+            work.refuse_output(maker, &what);
+            Failed::permanent(format!(
+                "{what}; it was made by execution {maker}; `vodmill job retry` makes it again"
+            ))
+        }
+    }
+}
+
 }
 
 fn rendition(track: &Track) -> wire::Rendition {

@@ -199,6 +199,45 @@ fn what_is_neither_picture_nor_sound_is_not_taken() {
 }
 
 #[test]
+fn pictures_that_ask_too_much_of_players_are_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    upload_to_watch_early(&house, &own);
+    let task = claim_of(&liar, "encode");
+    let made = forged::make_demanding(&task, &own, &["-level:v", "6.2"]);
+    assert_eq!(made.tracks[0].codec, "avc1.64003e");
+
+    let told = refused(made.hand_in(&liar, &task));
+
+    assert!(told.contains("the codec avc1.64003e is not of a common profile and at most of level"), "{told}");
+    good(liar.release(&task).unwrap());
+    finish(&house, &house.worker("honest", &["encode", "audio", "libx264"]), &own, 1);
+    house.is_healthy();
+}
+
+/// Workers with other encoders: the playlist asks for what all chunks together need.
+#[test]
+fn chunks_of_other_levels_make_one_stream() {
+    let house = house();
+    let hand = house.worker("other", &["encode", "audio", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 60);
+    upload_to_watch_early(&house, &own);
+    let task = claim_of(&hand, "encode");
+    assert!(forged::plan_of(&task).picture.unwrap().chunks.len() > 1);
+    let honest = forged::make(&task, &own).tracks[0].codec.clone();
+    let made = forged::make_demanding(&task, &own, &["-level:v", "2.0"]);
+    assert_ne!(made.tracks[0].codec, honest);
+
+    good(made.hand_in(&hand, &task));
+
+    finish(&house, &hand, &own, 1);
+    let master = house.anyone("GET", "/videos/talk/master.m3u8").send().unwrap().text().unwrap();
+    assert!(master.contains(made.tracks[0].codec.as_str()), "{master}");
+    house.is_healthy();
+}
+
+#[test]
 fn what_the_server_cannot_compare_is_held_against_nobody() {
     let house = House::with(
         Engine::Sqlite,

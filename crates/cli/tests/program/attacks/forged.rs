@@ -47,6 +47,22 @@ pub fn make_of_another_chunk(task: &Value, other: &Value, source: &Path) -> Made
     Made { folder, tracks }
 }
 
+/// The right pictures, encoded so that they ask more of players: with these arguments instead of the plan's.
+pub fn make_demanding(task: &Value, source: &Path, arguments: &[&str]) -> Made {
+    let folder = tempfile::tempdir().unwrap();
+    let piece: Piece = serde_json::from_value(task["input"].clone()).unwrap();
+    let plan = plan_of(task);
+    let (of, video) = (plan.picture.as_ref().unwrap(), plan.source.video.as_ref().unwrap());
+    let argv = command::encode(&plan, of, video, &piece, source.to_str().unwrap());
+    let more = |word: &String| match word.as_str() {
+        "-profile:v" => arguments.iter().map(|it| (*it).to_owned()).chain([word.clone()]).collect(),
+        _ => vec![word.clone()],
+    };
+    run(argv.iter().flat_map(more).collect(), folder.path());
+    let tracks = cut_all(&plan, &piece, 0, folder.path());
+    Made { folder, tracks }
+}
+
 /// The right pictures, each shown two frames late.
 pub fn make_late(task: &Value, source: &Path) -> Made {
     let honest = make(task, source);
@@ -69,13 +85,20 @@ fn picture(plan: &Plan, piece: &Piece, shown: &Piece, source: &Path, late: u32, 
     let mut piece = piece.clone();
     piece.chunk.end_frame = piece.chunk.first_frame + shown.chunk.frames();
     run(command::encode(plan, picture, video, &piece, source.to_str().unwrap()), folder);
+    let shown = Piece { chunk: shown.chunk, group: piece.group };
+    cut_all(plan, &shown, late, folder)
+}
+
+/// Cuts what an encoder made of a piece.
+fn cut_all(plan: &Plan, piece: &Piece, late: u32, folder: &Path) -> Vec<Track> {
+    let picture = plan.picture.as_ref().unwrap();
     let one = |rung: &media::ladder::Rung| {
         let of = Cut {
             name: rung.name.clone(),
-            first_frame: shown.chunk.first_frame,
-            frames: shown.chunk.frames(),
+            first_frame: piece.chunk.first_frame,
+            frames: piece.chunk.frames(),
             frames_per_segment: picture.segment_frames,
-            first_segment: shown.chunk.first_segment,
+            first_segment: piece.chunk.first_segment,
             ticks_per_frame: picture.frame_ticks,
             delay: piece.group.codec.delay() + late,
         };
