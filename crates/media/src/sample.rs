@@ -51,13 +51,17 @@ pub fn spots(picture: &Picture, mut random: impl FnMut(u64) -> u64) -> Vec<Spot>
 }
 
 /// Where to look in one chunk before it is committed: at a frame of each of its segments, so that none of them can show
-/// something else. `chunk` is its position in the plan.
+/// something else, and at as many frames more as in any chunk, for it is not looked at again. `chunk` is its position in the
+/// plan.
 pub fn spots_of_segments(picture: &Picture, chunk: usize, mut random: impl FnMut(u64) -> u64) -> Vec<Spot> {
     let Some(of) = picture.chunks.get(chunk) else { return Vec::new() };
     let length = u64::from(picture.segment_frames.max(1));
     let starts = (0..of.frames().div_ceil(length)).map(|at| of.first_frame + at * length);
-    let within = |start: u64| Spot { chunk, frame: start + random(length.min(of.end_frame - start)) };
-    starts.map(within).collect()
+    let mut frames: Vec<u64> = starts.map(|start| start + random(length.min(of.end_frame - start))).collect();
+    frames.extend((0..SPOTS_PER_CHUNK).map(|_| of.first_frame + random(of.frames().max(1))));
+    frames.sort_unstable();
+    frames.dedup();
+    frames.into_iter().map(|frame| Spot { chunk, frame }).collect()
 }
 
 /// Where decoding of the source begins.

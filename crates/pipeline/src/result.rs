@@ -14,6 +14,9 @@ use std::collections::HashMap;
 pub struct TrackResult {
     pub execution: FilePath,
     pub tracks: Vec<Track>,
+    /// The server compared it with the source before it was committed. The server alone sets this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_compared: bool,
 }
 
 /// What `subtitles` returns.
@@ -39,11 +42,11 @@ pub enum BadResult {
     Tracks { found: String, planned: String },
     #[error("{track}: {what}")]
     Track { track: Name, what: String },
+    #[error("{track}: the codec {codec} is not of a common profile and at most of level {}.{}", level / 10, level % 10)]
+    Demand { track: Name, codec: String, level: u32 },
     #[error("{0} is in the result twice")]
     FileTwice(FilePath),
     #[error("{0} is in the result and was not uploaded with this size and hash")]
-    #[error("{track}: the codec {codec} is not of a common profile and at most of level {}.{}", level / 10, level % 10)]
-    Demand { track: Name, codec: String, level: u32 },
     NotUploaded(FilePath),
     #[error("{0} was uploaded and is not in the result")]
     NotInResult(String),
@@ -55,11 +58,11 @@ pub struct ExpectedTrack {
     pub name: Name,
     /// The sample entry, with which the codec's name begins: `avc1`. One of them.
     pub codecs: &'static [&'static str],
+    /// The highest level that its picture needs, in tenths. Sound has none.
+    pub most_level: Option<u32>,
     pub timescale: u32,
     pub shape: Shape,
     /// What its encoder is to keep to over a few seconds.
-    /// The highest level that its picture needs, in tenths. Sound has none.
-    pub most_level: Option<u32>,
     pub max_kbps: u32,
     pub segments: ExpectedSegments,
 }
@@ -109,9 +112,6 @@ impl TrackResult {
         }
     }
 
-    pub fn files(&self) -> impl Iterator<Item = &Artifact> {
-        self.tracks.iter().flat_map(Track::files)
-    }
     /// Whether every player of the codec plays the tracks. A worker on another machine chooses nothing that the plan did not
     /// ask for: a rendition has one entry in the master playlist, and one chunk would keep players from all of it.
     pub fn check_demands(&self, expected: &[ExpectedTrack]) -> Result<(), BadResult> {
@@ -131,6 +131,9 @@ impl TrackResult {
         Ok(())
     }
 
+    pub fn files(&self) -> impl Iterator<Item = &Artifact> {
+        self.tracks.iter().flat_map(Track::files)
+    }
 }
 
 impl SubtitleResult {
@@ -362,10 +365,10 @@ mod tests {
         ExpectedTrack {
             name: "360p".parse().unwrap(),
             codecs: &["avc1", "avc3"],
+            most_level: Some(31),
             timescale: 12_800,
             shape: SHAPE,
             max_kbps: 800,
-            most_level: Some(31),
             segments: ExpectedSegments::Even {
                 first_segment: 2,
                 first_frame: 8,
@@ -397,7 +400,7 @@ mod tests {
             later_inits: Vec::new(),
             segments: vec![segment(2, 4), segment(3, 4), segment(4, 1)],
         };
-        TrackResult { execution: "1-2.1".parse().unwrap(), tracks: vec![track] }
+        TrackResult { execution: "1-2.1".parse().unwrap(), tracks: vec![track], is_compared: false }
     }
 
     fn refused(change: impl Fn(&mut Track)) -> String {
@@ -406,9 +409,6 @@ mod tests {
         made.check("1-2.1", &[expected()]).unwrap_err().to_string()
     }
 
-    #[test]
-    fn what_was_planned_is_taken_and_nothing_else() {
-        assert_eq!(made().check("1-2.1", &[expected()]), Ok(()));
     #[test]
     fn a_codec_asks_no_more_of_players_than_was_planned() {
         let demands = |codec: &str| {
@@ -425,6 +425,9 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_was_planned_is_taken_and_nothing_else() {
+        assert_eq!(made().check("1-2.1", &[expected()]), Ok(()));
         assert!(made().check("1-2.2", &[expected()]).is_err(), "another execution's");
         assert!(made().check("1-2.1", &[]).is_err(), "an unplanned track");
         let two = [expected(), ExpectedTrack { name: "240p".parse().unwrap(), ..expected() }];

@@ -126,10 +126,15 @@ async fn compare(check: &ResultCheck, task: &Assignment, made: &TrackResult) -> 
     }
 }
 
+/// Whether this server compares what a task results in.
+pub fn compares(app: &App, task: &Assignment) -> bool {
+    app.comparisons.check.is_some() && ResultCheck::applies_to(task)
+}
+
 /// Compares the kept files of an execution with the source. What does not pass is removed, and its execution is ended, so
 /// that another worker gets the task.
 pub async fn check(app: &App, task: Assignment, made: TrackResult) -> Result<()> {
-    if !ResultCheck::applies_to(&task) {
+    if !compares(app, &task) {
         return Ok(());
     }
     let proof = task.proof;
@@ -184,7 +189,11 @@ mod tests {
     async fn a_comparison_speaks_for_the_result_that_was_compared_alone() {
         let comparisons = Comparisons::default();
         let id = ExecutionId { task: TaskId::new(JobId(1), 0), fence: Fence(1), token: Token(7) };
-        let made = TrackResult { execution: id.to_string().parse().unwrap(), tracks: Vec::new() };
+        let made = TrackResult {
+            execution: id.to_string().parse().unwrap(),
+            tracks: Vec::new(),
+            is_compared: false,
+        };
         let mut other = made.clone();
         other.execution = "another".parse().unwrap();
 

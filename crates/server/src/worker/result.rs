@@ -4,14 +4,15 @@
 //! is committed. What is stored is what was understood: unknown fields are dropped.
 
 use super::allowance::{MOST_FILES, Most};
+use super::content;
 use crate::app::App;
 use crate::problem::{Error, Result};
 use media::plan::{AudioTrack, Piece, Plan};
 use pipeline::result::{ExpectedTrack, Uploaded, check_files};
 use pipeline::{BadResult, StageKind, TrackResult};
 use rules::ExecutionId;
-use serde::de::DeserializeOwned;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
 use store::results::Work;
@@ -39,10 +40,12 @@ pub async fn checked(app: &App, proof: Proof, said: &CompleteRequest) -> Result<
             Err(bad(format!("only a server runs the stage `{kind}`; a worker cannot complete it")))
         }
         Ok(_) if is_planned => {
-            let made = tracks(&work, execution, said)?;
+            let mut made = tracks(&work, execution, said)?;
+            let task = assignment(app, proof, work).await?;
+            // It is committed only if the comparison passes.
+            made.is_compared = content::compares(app, &task);
             let result = serde_json::to_value(&made).map_err(|error| Error::Internal(error.to_string()))?;
-            let compare = Some((assignment(app, proof, work).await?, made));
-            Ok(Checked { result: Some(result), compare })
+            Ok(Checked { result: Some(result), compare: Some((task, made)) })
         }
         // A job of another shape, whose results mean something to the person who submitted it only.
         Ok(_) | Err(_) => {
@@ -80,10 +83,10 @@ fn tracks(work: &Work, execution: ExecutionId, said: &CompleteRequest) -> Result
         .map_err(|error| bad(format!("the result cannot be read: {error}")))?;
     let expected = expected(work, &plan)?;
     made.check(&execution.to_string(), &expected).map_err(wrong)?;
+    made.check_demands(&expected).map_err(wrong)?;
     let uploaded = said.outputs.iter().map(|it| (it.path.as_str(), (it.bytes, it.sha256.as_str())));
     let uploaded: Uploaded<'_> = uploaded.collect();
     if uploaded.len() != said.outputs.len() {
-    made.check_demands(&expected).map_err(wrong)?;
         return Err(bad("a file is in the manifest twice".into()));
     }
     check_files(made.files(), &uploaded).map_err(wrong)?;

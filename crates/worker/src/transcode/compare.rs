@@ -47,12 +47,13 @@ struct Comparison<'a> {
     scratch: PathBuf,
 }
 
-/// Compares frames of each chunk in each rendition that was made now with the source.
+/// Compares frames of each chunk in each rendition that was made now with the source. What remote workers made was compared
+/// before it was committed, and a lie that is found here would fail the job instead of its own execution.
 pub(super) async fn compare(work: &Work<'_>, parts: &Parts, tree: &Path) -> Result<Option<Compared>, Failed> {
     let plan = &parts.plan;
     let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else { return Ok(None) };
     if work.job.payload.get("source").is_none() {
-        // A job that an older version submitted.
+        // A job that an older version submitted, without the source in its payload: nothing of it can be compared.
         return Ok(None);
     }
     work.context.set_step("compare");
@@ -63,6 +64,11 @@ pub(super) async fn compare(work: &Work<'_>, parts: &Parts, tree: &Path) -> Resu
     let (mut compared, mut warnings, mut worst) = (0, Vec::new(), Vec::new());
     let spots = sample::spots(picture, |below| rand::random_range(0..below.max(1)));
     for of_chunk in spots.chunk_by(|a, b| a.chunk == b.chunk) {
+        let is_left = |track: &&Track| !parts.is_compared(track, of_chunk[0].frame, picture);
+        let tracks: Vec<&Track> = tracks.iter().copied().filter(is_left).collect();
+        if tracks.is_empty() {
+            continue;
+        }
         let made = comparison.renditions(&tracks, of_chunk).await?;
         for (spot, made) in of_chunk.iter().zip(made) {
             match comparison.nearest(*spot, &made).await? {
@@ -97,7 +103,7 @@ impl std::convert::From<Failed> for Unlike {
     }
 }
 
-/// Compares a frame of each segment of one chunk, in each rendition, with the source. The files are below `tree`.
+/// Compares frames of each segment of one chunk, in each rendition, with the source. The files are below `tree`.
 pub(super) async fn compare_chunk(work: &Work<'_>, made: &TrackResult, tree: &Path) -> Result<(), Unlike> {
     let (plan, piece): (Plan, Piece) = (work.result(StageKind::Plan.as_str())?, work.input()?);
     let (Some(picture), Some(video)) = (&plan.picture, &plan.source.video) else { return Ok(()) };
@@ -120,7 +126,8 @@ pub(super) async fn compare_chunk(work: &Work<'_>, made: &TrackResult, tree: &Pa
     Ok(())
 }
 
-/// Compares one track of sound with the source, whole. The files are below `tree`.
+/// Compares one track of sound with the source, whole. The files are below `tree`. Sound is compared here alone: the gate
+/// proves that the published bytes are those that were committed, and the server's own workers are believed.
 pub(super) async fn compare_sound(work: &Work<'_>, made: &TrackResult, tree: &Path) -> Result<(), Unlike> {
     let (plan, track): (Plan, AudioTrack) = (work.result(StageKind::Plan.as_str())?, work.input()?);
     let Some(files) = made.tracks.first() else { return Ok(()) };

@@ -42,7 +42,7 @@ pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
         });
         let tracks = tracks.await?;
         count_bytes(&work, &tracks);
-        outcome(&TrackResult { execution: work.keep(made).await?, tracks })
+        outcome(&TrackResult { execution: work.keep(made).await?, tracks, is_compared: false })
     })
 }
 

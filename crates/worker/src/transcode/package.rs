@@ -106,6 +106,8 @@ pub(super) struct Parts {
     sources: HashMap<FilePath, PathBuf>,
     /// The execution that made each file of this generation.
     makers: HashMap<FilePath, FilePath>,
+    /// Executions whose pictures were compared with the source before they were committed.
+    compared: HashSet<FilePath>,
 }
 
 impl Parts {
@@ -143,11 +145,11 @@ impl Parts {
         for made in &pictures {
             made.files.iter().for_each(|file| found(&made.execution, file));
         }
-        let presentation = Presentation {
-            video: join(&plan, encoded).map_err(|(rung, error)| unlike(work, &rung, &error, maker_of))?,
         let compared = encoded.iter().filter(|made| made.is_compared).map(|made| made.execution.clone());
         let compared = compared.collect();
         let maker_of = |file: &str| makers.get(file).map(|(execution, _)| execution);
+        let presentation = Presentation {
+            video: join(&plan, encoded).map_err(|(rung, error)| unlike(work, &rung, &error, maker_of))?,
             audio: sounds
                 .into_iter()
                 .flat_map(|made| made.tracks)
@@ -163,7 +165,7 @@ impl Parts {
             (file.path, folder)
         };
         let sources = wanted.into_iter().map(path).collect();
-        Ok(Parts { plan, presentation, pictures, left_out, sources, makers })
+        Ok(Parts { plan, presentation, pictures, left_out, sources, makers, compared })
     }
 
     /// The execution that made this frame of a track.
@@ -171,6 +173,12 @@ impl Parts {
         let time = frame.saturating_mul(picture.frame_ticks.into());
         let segment = track.segments.iter().rev().find(|segment| segment.start <= time)?;
         self.makers.get(&segment.file.path).cloned()
+    }
+
+    /// Whether this frame of a track was made by a remote worker, and its chunk compared before it was committed. The gate
+    /// proves that the bytes are still those.
+    pub fn is_compared(&self, track: &Track, frame: u64, picture: &Picture) -> bool {
+        self.maker_of(track, frame, picture).is_some_and(|maker| self.compared.contains(&maker))
     }
 
     /// The execution that made what a finding is about, if it is known.
@@ -349,14 +357,6 @@ fn join(plan: &Plan, encoded: Vec<TrackResult>) -> Result<Vec<Track>, (Name, Unj
         .collect()
 }
 
-pub(super) fn sound(plan: &Plan, track: Track) -> Option<Sound> {
-    let planned = plan.audio.iter().find(|planned| planned.name == track.name)?;
-    Some(Sound {
-        track,
-        language: planned.language.clone(),
-        title: planned.title.clone(),
-        is_default: planned.is_default,
-    })
 /// Chunks do not fit together. The output of the one that does not follow those before it has to be made again.
 fn unlike<'a>(
     work: &Work<'_>,
@@ -376,6 +376,14 @@ fn unlike<'a>(
     }
 }
 
+pub(super) fn sound(plan: &Plan, track: Track) -> Option<Sound> {
+    let planned = plan.audio.iter().find(|planned| planned.name == track.name)?;
+    Some(Sound {
+        track,
+        language: planned.language.clone(),
+        title: planned.title.clone(),
+        is_default: planned.is_default,
+    })
 }
 
 fn rendition(track: &Track) -> wire::Rendition {
@@ -441,7 +449,11 @@ mod tests {
                 key_frames: Vec::new(),
             }],
         };
-        TrackResult { execution: execution.parse().unwrap(), tracks: rungs.iter().map(track).collect() }
+        TrackResult {
+            execution: execution.parse().unwrap(),
+            tracks: rungs.iter().map(track).collect(),
+            is_compared: false,
+        }
     }
 
     #[test]

@@ -237,6 +237,28 @@ fn chunks_of_other_levels_make_one_stream() {
     house.is_healthy();
 }
 
+/// It is compared before its commit, as closely as it would be later: later a lie would fail the job.
+#[test]
+fn what_was_compared_before_its_commit_is_not_compared_again() {
+    let house = house();
+    let hand = house.worker("worker", &["encode", "audio", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    house.upload(&own, "slug=talk");
+    let task = claim_of(&hand, "encode");
+    let made = forged::make(&task, &own);
+    let mut result = made.result(&task);
+    result["is_compared"] = json!(false);
+    made.upload(&hand, &task);
+    good(made.complete_with(&hand, &task, result));
+
+    finish(&house, &hand, &own, 1);
+
+    let job = house.get("/api/videos/1")["job"].clone();
+    let steps = house.get(&format!("/api/jobs/{job}/steps")).to_string();
+    assert!(!steps.contains("\"compare\""), "{steps}");
+    house.is_healthy();
+}
+
 #[test]
 fn what_the_server_cannot_compare_is_held_against_nobody() {
     let house = House::with(
