@@ -103,6 +103,7 @@ impl Check {
         expect.renditions(&check.renditions, &mut check.findings);
         if expect.is_own() {
             for rendition in &check.renditions {
+                expect.tracks(rendition, &mut check.findings);
                 gate::content(&check.folder, rendition, &mut check.findings);
             }
         }

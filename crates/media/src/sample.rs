@@ -136,7 +136,16 @@ pub struct Excerpt<'a> {
 pub fn of_renditions(excerpts: &[Excerpt<'_>], to: &Path) -> Vec<String> {
     let mut args = ffmpeg();
     for excerpt in excerpts {
-        args.extend(words(&["-threads", "1", "-protocol_whitelist", "file", "-f", "mov", "-i"]));
+        args.extend(words(&[
+            "-threads",
+            "1",
+            "-noautorotate",
+            "-protocol_whitelist",
+            "file",
+            "-f",
+            "mov",
+            "-i",
+        ]));
         args.push(format!("file:{}", excerpt.file.display()));
     }
     let one = |(at, excerpt): (usize, &Excerpt<'_>)| {

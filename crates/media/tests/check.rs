@@ -541,6 +541,43 @@ fn our_own_output_is_held_to_its_manifest_and_its_plan() {
     assert_eq!(rules(&verdict), BTreeSet::from(["gate.unlisted"]));
 }
 
+/// As a remote worker could send it: right but for what players are told beside the picture.
+#[test]
+fn our_own_pictures_are_upright_and_alone() {
+    let found = |break_it: &dyn Fn(&Path)| {
+        let own = copy(demuxed());
+        break_it(own.path());
+        let frames = BTreeMap::from([("large".to_owned(), 350), ("small".to_owned(), 350)]);
+        let verdict = Check::open(own.path(), &Expect { frames, ..Expect::default() }).unwrap().verdict();
+        rules(&verdict).into_iter().filter(|rule| rule.starts_with("gate.")).collect::<Vec<_>>()
+    };
+    assert!(found(&|_| {}).is_empty());
+
+    for (kind, matrix) in [(b"tkhd", 40), (b"mvhd", 36)] {
+        let turned = found(&|root| {
+            edit(&root.join("large/init.mp4"), |bytes| {
+                let at = find(bytes, kind) + 4 + matrix;
+                // Upside down.
+                bytes[at..at + 4].copy_from_slice(&(-0x1_0000_i32).to_be_bytes());
+                bytes[at + 16..at + 20].copy_from_slice(&(-0x1_0000_i32).to_be_bytes());
+            });
+        });
+        assert_eq!(turned, ["gate.turned"]);
+    }
+    let with_passenger = found(&|root| {
+        fs::remove_dir_all(root.join("large")).unwrap();
+        let input = ["-f", "lavfi", "-i", VIDEO, "-f", "lavfi", "-i", SOUND, "-s", "320x180", "-b:v", "200k"];
+        let into = ["seg%d.m4s", "index.m3u8"];
+        ffmpeg(&root.join("large"), &[&input, X264, &["-bf", "0", "-c:a", "aac"], HLS, FMP4, &into]);
+    });
+    assert!(with_passenger.contains(&"gate.tracks"), "{with_passenger:?}");
+    let without_picture = found(&|root| {
+        fs::remove_dir_all(root.join("large")).unwrap();
+        copy_into(&root.join("sound"), &root.join("large"));
+    });
+    assert!(without_picture.contains(&"gate.tracks"), "{without_picture:?}");
+}
+
 #[test]
 fn hostile_playlists_are_findings_and_never_a_panic() {
     let folder = tempfile::tempdir().unwrap();

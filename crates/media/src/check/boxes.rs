@@ -29,20 +29,22 @@ fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
 /// Extras of the track with this id, in a whole init segment.
 pub struct Track<'a> {
     trak: &'a [u8],
+    mvhd: &'a [u8],
     movie_timescale: f64,
 }
 
 impl<'a> Track<'a> {
     pub fn find(init: &'a [u8], id: u32) -> Option<Self> {
         let moov = find(init, &[b"moov"])?;
-        let movie_timescale = timescale(find(moov, &[b"mvhd"])?)?;
+        let mvhd = find(moov, &[b"mvhd"])?;
+        let movie_timescale = timescale(mvhd)?;
         let is_wanted = |trak: &[u8]| {
             let tkhd = find(trak, &[b"tkhd"]).unwrap_or_default();
             let at = if tkhd.first() == Some(&1) { 20 } else { 12 };
             number(tkhd, at, 4) == Some(id.into())
         };
         let mut traks = all(moov).filter(|(kind, _)| kind == b"trak").map(|(_, body)| body);
-        Some(Track { trak: traks.find(|trak| is_wanted(trak))?, movie_timescale })
+        Some(Track { trak: traks.find(|trak| is_wanted(trak))?, mvhd, movie_timescale })
     }
 
     /// By how many seconds its edit list moves what is shown: later where it begins with an empty edit, earlier by
@@ -62,6 +64,16 @@ impl<'a> Track<'a> {
             shift += number(entry, 0, wide)? as f64 / self.movie_timescale;
         }
         None
+    }
+
+    /// Whether neither the movie nor the track turns, mirrors, moves or scales it.
+    pub fn is_upright(&self) -> bool {
+        let matrix = |header: &'a [u8], at: [usize; 2]| {
+            let at = at[usize::from(header.first() == Some(&1))];
+            header.get(at..at + UPRIGHT.len())
+        };
+        let tkhd = find(self.trak, &[b"tkhd"]).unwrap_or_default();
+        [matrix(self.mvhd, [36, 48]), matrix(tkhd, [40, 52])].iter().all(|it| *it == Some(&UPRIGHT))
     }
 
     /// How wide and high its `pasp` box says a pixel is.
@@ -90,6 +102,15 @@ impl<'a> Track<'a> {
         })
     }
 }
+
+/// The matrix that changes nothing: 1 in fixed point twice, and once with another point.
+const UPRIGHT: [u8; 36] = {
+    let mut matrix = [0; 36];
+    matrix[1] = 1;
+    matrix[17] = 1;
+    matrix[32] = 0x40;
+    matrix
+};
 
 /// Of `mvhd` and `mdhd` alike.
 fn timescale(header: &[u8]) -> Option<f64> {

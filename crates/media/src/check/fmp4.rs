@@ -35,6 +35,7 @@ fn describe(track: &mp4::Track, head: &[u8]) -> Option<Description> {
             is_video: true,
             codec: Some(codec),
             size: Some((width, height)),
+            is_turned: extras.as_ref().is_some_and(|extras| !extras.is_upright()),
             has_square_pixels: extras.as_ref().and_then(boxes::Track::pixel).is_none_or(|(w, h)| w == h),
             range: extras.and_then(|extras| extras.range()),
             ..common
@@ -52,9 +53,9 @@ pub fn part(window: Window, movie: &Movie) -> Result<Part, mp4::Error> {
     let (mut runs, mut payload): (Vec<Run>, u64) = (Vec::new(), 0);
     while let Some(fragment) = reader.next_fragment()? {
         for sample in &fragment.samples {
-            payload = payload.saturating_add(sample.size.into());
             let track = movie.tracks.iter().find(|track| track.id == sample.track);
             let Some((track, kind)) = track.and_then(|track| Some((track, kind(track)?))) else { continue };
+            payload = payload.saturating_add(sample.size.into());
             let sample = Sample {
                 decoded: sample.dts.into(),
                 shown: sample.pts(),

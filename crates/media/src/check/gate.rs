@@ -6,6 +6,7 @@ use super::part::{Kind, Part};
 use super::rendition::{Container, Rendition};
 use super::rule;
 use crate::manifest::{Artifact, Presentation};
+use crate::mp4;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{Read, Seek, SeekFrom};
 
@@ -112,10 +113,19 @@ impl Expect {
     }
 }
 
-/// Our encoders' frames of a segment are shown in the time of that segment, and their pixels are square.
+/// Our encoders' frames of a segment are shown in the time of that segment, their pixels are square, and they are upright.
 fn shown(rendition: &Rendition, findings: &mut Findings) {
     if rendition.description(Kind::Video).is_some_and(|it| !it.has_square_pixels) {
         findings.add(&rule::GATE_PIXELS, rendition.place(), "its pixels are not square");
+    }
+    for at in 0..rendition.files.len() {
+        if let Some((name, init, _)) = rendition.init_of(at)
+            && init.tracks.iter().any(|track| track.is_turned)
+        {
+            let what = "players are told to turn or to mirror the picture";
+            findings.add(&rule::GATE_TURNED, Place::file(name.clone()).segment(at), what);
+            break;
+        }
     }
     let shift = rendition.description(Kind::Video).map_or(0.0, |it| it.shift);
     let parts = rendition.parts.iter().enumerate();
@@ -135,6 +145,42 @@ const MOST_DESCRIBING: u64 = 64 << 10;
 const MOST_OF_A_SAMPLE: u64 = 64;
 
 const MAX_INIT: u64 = 256 << 10;
+
+impl Expect {
+    /// What a rendition was planned to be, where that is known.
+    fn planned(&self, name: &str) -> Option<mp4::Kind> {
+        if self.frames.contains_key(name) {
+            return Some(mp4::Kind::Video);
+        }
+        (!self.frames.is_empty() || self.begins.contains_key(name)).then_some(mp4::Kind::Audio)
+    }
+
+    /// Another track in an init segment or in a segment would go to every viewer, and nobody compares it with the source.
+    pub(super) fn tracks(&self, rendition: &Rendition, findings: &mut Findings) {
+        if rendition.container != Container::Fmp4 || rendition.media.is_i_frames_only {
+            return;
+        }
+        let planned = self.planned(&rendition.name);
+        for (at, part) in rendition.parts.iter().enumerate() {
+            let Some((name, init, _)) = rendition.init_of(at) else { continue };
+            let is_planned = match init.movie.tracks.as_slice() {
+                [only] => planned.is_none_or(|kind| only.kind == kind),
+                _ => false,
+            };
+            if !is_planned || part.as_ref().is_some_and(|part| part.runs.len() != 1) {
+                let tracks = init.movie.tracks.len();
+                let kind = match planned {
+                    Some(mp4::Kind::Video) => "picture",
+                    Some(_) => "sound",
+                    None => "its kind",
+                };
+                let what = format!("its init segment {name} has {tracks} tracks; one of {kind} was planned");
+                findings.add(&rule::GATE_TRACKS, rendition.segment_place(at), what);
+                return;
+            }
+        }
+    }
+}
 
 /// Bytes that are neither picture nor sound would go to every viewer, unseen by whoever compares pictures.
 pub(super) fn content(folder: &Folder, rendition: &Rendition, findings: &mut Findings) {

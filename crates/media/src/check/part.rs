@@ -13,7 +13,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Part {
     pub bytes: u64,
-    /// How many of them are samples.
+    /// How many of them are samples of picture or sound.
     pub payload: u64,
     /// One for each track.
     pub runs: Vec<Run>,
@@ -118,6 +118,8 @@ pub struct Description {
     pub channels: Option<u16>,
     /// As far as the file says.
     pub has_square_pixels: bool,
+    /// Players are told to turn or mirror it.
+    pub is_turned: bool,
     /// SDR, PQ or HLG, where the file says it.
     pub range: Option<&'static str>,
     /// By how much an edit list moves what is shown, in seconds; mostly to the front.

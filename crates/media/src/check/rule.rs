@@ -92,6 +92,8 @@ rules! {
     GATE_BEGIN = Error "gate.begin": "every rendition begins when it was planned to";
     GATE_SHOWN = Error "gate.shown": "every segment shows its frames from its beginning to its end";
     GATE_PIXELS = Error "gate.pixels": "pixels are square";
+    GATE_TRACKS = Error "gate.tracks": "files hold one track, of the kind that was planned";
+    GATE_TURNED = Error "gate.turned": "pictures are neither turned nor mirrored";
     GATE_CONTENT = Error "gate.content": "files hold picture or sound, and nothing else";
     GATE_RENDITION = Error "gate.rendition": "every rendition that was planned is there";
 }

@@ -237,6 +237,40 @@ fn chunks_of_other_levels_make_one_stream() {
     house.is_healthy();
 }
 
+#[test]
+fn pictures_that_players_would_turn_are_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    upload_to_watch_early(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "encode", |task| {
+        let mut made = forged::make(task, &own);
+        made.turn();
+        made
+    });
+
+    assert!(told.contains("players are told to turn or to mirror the picture"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
+#[test]
+fn another_track_beside_the_picture_is_not_taken() {
+    let house = house();
+    let liar = house.worker("liar", &["encode", "libx264"]);
+    let own = film(&house, "own.mp4", "testsrc2=", 4);
+    upload_to_watch_early(&house, &own);
+
+    let (told, job) = is_refused(&house, &liar, "encode", |task| {
+        let mut made = forged::make(task, &own);
+        made.add_passenger();
+        made
+    });
+
+    assert!(told.contains("has 2 tracks; one of picture was planned"), "{told}");
+    is_made_by_another(&house, &own, job);
+}
+
 /// It is compared before its commit, as closely as it would be later: later a lie would fail the job.
 #[test]
 fn what_was_compared_before_its_commit_is_not_compared_again() {

@@ -153,6 +153,49 @@ impl Made {
         }
     }
 
+    /// Tells players to show the pictures upside down.
+    pub fn turn(&mut self) {
+        let folder = self.folder.path().join("made");
+        for track in &mut self.tracks {
+            let path = folder.join(&track.init.path);
+            let mut content = std::fs::read(&path).unwrap();
+            let at = content.windows(4).position(|kind| kind == b"tkhd").unwrap() + 4;
+            let at = at + if content[at] == 1 { 52 } else { 40 };
+            content[at..at + 4].copy_from_slice(&(-0x1_0000_i32).to_be_bytes());
+            content[at + 16..at + 20].copy_from_slice(&(-0x1_0000_i32).to_be_bytes());
+            std::fs::write(&path, &content).unwrap();
+            track.init.sha256 = hex::encode(sha2::Sha256::digest(&content));
+        }
+    }
+
+    /// Adds another track to each init segment: a copy of the first with a number and a handler of its own.
+    pub fn add_passenger(&mut self) {
+        let folder = self.folder.path().join("made");
+        for track in &mut self.tracks {
+            let path = folder.join(&track.init.path);
+            let mut content = std::fs::read(&path).unwrap();
+            let at =
+                |content: &[u8], kind: &[u8]| content.windows(4).position(|found| found == kind).unwrap() - 4;
+            let size = |content: &[u8], at: usize| {
+                u32::from_be_bytes(content[at..at + 4].try_into().unwrap()) as usize
+            };
+            let (moov, trak) = (at(&content, b"moov"), at(&content, b"trak"));
+            let end = trak + size(&content, trak);
+            let mut copy = content[trak..end].to_vec();
+            let tkhd = at(&copy, b"tkhd") + 8;
+            let id = tkhd + if copy[tkhd] == 1 { 20 } else { 12 };
+            copy[id + 3] += 1;
+            let handler = at(&copy, b"hdlr") + 16;
+            copy[handler..handler + 4].copy_from_slice(b"meta");
+            let grown = u32::try_from(size(&content, moov) + copy.len()).unwrap();
+            content[moov..moov + 4].copy_from_slice(&grown.to_be_bytes());
+            content.splice(end..end, copy);
+            std::fs::write(&path, &content).unwrap();
+            track.init.bytes = content.len() as u64;
+            track.init.sha256 = hex::encode(sha2::Sha256::digest(&content));
+        }
+    }
+
     /// Puts a box that no player looks into at the end of the last segment of each track.
     pub fn hide_in_segments(&mut self, bytes: usize) {
         let folder = self.folder.path().join("made");
