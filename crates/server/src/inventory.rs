@@ -9,10 +9,13 @@ use futures_util::TryStreamExt;
 use media::manifest::Artifact;
 use rules::job::State;
 use rules::{ExecutionName, JobId, VideoId};
+use pipeline::{FilePath, StageKind};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use store::Store;
 use store::doctor::Finding;
 use store::inventory::{Committed, VideoFiles};
@@ -135,9 +138,7 @@ impl Look<'_> {
         };
         for file in artifacts(&committed.result) {
             let mut places = vec![format!("parts/{folder}/{}", file.path)];
-            places.extend(
-                published_at(video, &committed.result).into_iter().map(|at| format!("{at}/{}", file.path)),
-            );
+            places.extend(published_at(video, committed).into_iter().map(|at| format!("{at}/{}", file.path)));
             let remedy = format!("bring the file back from a backup, or {again}");
             self.compare(&places, &file, format!("job {job}, stage {}", committed.stage), &remedy).await?;
         }
@@ -331,23 +332,27 @@ impl Look<'_> {
     }
 }
 
-/// What the folder of an execution is called, which older versions named without its token.
+/// What the folder of an execution is called, which older versions named without its token. A result of a job of any shape
+/// may say anything.
 fn folder_of(committed: &Committed) -> String {
     let name =
         committed.result["execution"].as_str().or_else(|| committed.result["packaged"]["execution"].as_str());
-    name.map_or_else(|| committed.execution.to_string(), str::to_owned)
+    let name: Option<ExecutionName> = name.and_then(|name| name.parse().ok());
+    name.map_or_else(|| committed.execution.to_string(), |name| name.to_string())
 }
 
-/// Where the files of a package are, once its generation is written or shown.
-fn published_at(video: Option<VideoId>, result: &Value) -> Vec<String> {
-    let mut places: Vec<String> = [&result["folder"], &result["packaged"]["folder"]]
-        .into_iter()
-        .filter_map(|folder| folder.as_str().map(str::to_owned))
-        .collect();
-    if let (Some(video), Some(generation)) = (video, result["generation"].as_str()) {
-        places.push(format!("videos/{video}/{generation}"));
+/// Where the files of a package are, once its generation is written or shown: below its video's own folder. Results of other
+/// kinds of work name no such place.
+fn published_at(video: Option<VideoId>, committed: &Committed) -> Vec<String> {
+    let Some(video) = video else { return Vec::new() };
+    if !matches!(committed.kind.parse(), Ok(StageKind::Package | StageKind::Publish)) {
+        return Vec::new();
     }
-    places
+    let (result, own) = (&committed.result, format!("videos/{video}/"));
+    let folders = [&result["folder"], &result["packaged"]["folder"]].into_iter().filter_map(Value::as_str);
+    let generation = result["generation"].as_str().map(|generation| format!("{own}{generation}"));
+    let places = folders.map(str::to_owned).chain(generation);
+    places.filter(|place| place.starts_with(&own) && place.parse::<FilePath>().is_ok()).collect()
 }
 
 /// Playlists that the folder above shows are made of the manifest.
@@ -396,7 +401,7 @@ impl Data {
     async fn size(&self, name: &str) -> Result<Option<u64>> {
         match self.named(name) {
             Place::Disk(path) => Ok(size_of(&path)),
-            Place::Below(folder, name) => Ok(size_of(&folder.join(name))),
+            Place::Below(folder, name) => Ok(open_below(&folder, &name).ok().and_then(|it| size_in(&it))),
             Place::Bucket(bucket, name) => match bucket.look(&name).await {
                 Ok(found) => Ok(Some(found.bytes)),
                 Err(files::bucket::Error::NotFound(_)) => Ok(None),
@@ -407,8 +412,8 @@ impl Data {
 
     async fn has_hash(&self, name: &str, sha256: &str) -> Result<bool> {
         let found = match self.named(name) {
-            Place::Disk(path) => hash_of(path).await?,
-            Place::Below(folder, name) => hash_of(folder.join(name)).await?,
+            Place::Disk(path) => hash_of(move || File::open(path)).await?,
+            Place::Below(folder, name) => hash_of(move || open_below(&folder, &name)).await?,
             Place::Bucket(bucket, name) => {
                 let (mut reading, mut digest) = (bucket.read(&name, None).await?, Sha256::new());
                 while let Some(block) = reading.stream.try_next().await? {
@@ -435,10 +440,28 @@ fn size_of(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().filter(|found| found.is_file()).map(|found| found.len())
 }
 
-async fn hash_of(path: PathBuf) -> Result<String> {
-    let read = tokio::task::spawn_blocking(move || files::read_through(&path)).await;
-    let read = read.map_err(|error| Error::Internal(error.to_string()))?;
-    Ok(read.map_err(|error| Error::disk("reading a file", &error))?.sha256)
+/// Through no symbolic link: what lies among our files may be anything.
+fn open_below(folder: &Path, name: &str) -> std::io::Result<File> {
+    Tree::open(folder)?.read(name)
+}
+
+fn size_in(file: &File) -> Option<u64> {
+    file.metadata().ok().map(|found| found.len())
+}
+
+async fn hash_of(open: impl FnOnce() -> std::io::Result<File> + Send + 'static) -> Result<String> {
+    let hash = move || {
+        let (mut file, mut digest, mut block) = (open()?, Sha256::new(), vec![0; 256 << 10]);
+        loop {
+            match file.read(&mut block)? {
+                0 => return std::io::Result::Ok(hex::encode(digest.finalize())),
+                read => digest.update(&block[..read]),
+            }
+        }
+    };
+    let hashed = tokio::task::spawn_blocking(hash).await;
+    let hashed = hashed.map_err(|error| Error::Internal(error.to_string()))?;
+    hashed.map_err(|error| Error::disk("reading a file", &error))
 }
 
 fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, u64>) -> std::io::Result<()> {
@@ -455,4 +478,63 @@ fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, u64>) -> std::
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rules::{ExecutionId, Fence, TaskId, Token};
+    use serde_json::json;
+
+    fn committed(kind: &str, result: Value) -> Committed {
+        let execution = ExecutionId { task: TaskId::new(JobId(7), 0), fence: Fence(1), token: Token(9) };
+        Committed { execution, stage: "package".into(), kind: kind.into(), result }
+    }
+
+    #[test]
+    fn only_a_package_says_where_else_its_files_are_and_only_in_its_videos_folder() {
+        let at = |kind, result| published_at(Some(VideoId(3)), &committed(kind, result));
+        let packaged = || json!({ "folder": "videos/3/g-1", "packaged": { "folder": "videos/3/g-2" } });
+
+        assert_eq!(at("package", packaged()), ["videos/3/g-1", "videos/3/g-2"]);
+        assert_eq!(at("publish", json!({ "generation": "g-1" })), ["videos/3/g-1"]);
+        for kind in ["noop", "command", "encode"] {
+            assert!(at(kind, packaged()).is_empty(), "{kind}");
+        }
+        for folder in ["/etc", "..", "videos/3/../../..", "videos/4/g-1", "sources", "videos/3/"] {
+            assert!(at("package", json!({ "folder": folder })).is_empty(), "{folder}");
+        }
+        assert!(at("publish", json!({ "generation": "../4/g-1" })).is_empty());
+        assert!(published_at(None, &committed("package", packaged())).is_empty());
+    }
+
+    #[test]
+    fn a_folder_of_parts_is_named_after_an_execution() {
+        let of = |name: &str| folder_of(&committed("noop", json!({ "execution": name })));
+        let own = committed("noop", Value::Null).execution.to_string();
+
+        assert_eq!(of("7-0.2"), "7-0.2");
+        assert_eq!(of(&own), own);
+        for name in ["../sources", "/etc", ".", "7-0.2/../../sources"] {
+            assert_eq!(of(name), own, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_link_among_our_files_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = Data::open(folder.path().join("data")).unwrap();
+        let foreign = folder.path().join("foreign");
+        std::fs::write(&foreign, "secret").unwrap();
+        std::fs::create_dir_all(data.root().join("parts/7-0.1")).unwrap();
+        std::os::unix::fs::symlink(&foreign, data.root().join("parts/7-0.1/a")).unwrap();
+        std::fs::write(data.root().join("parts/7-0.1/b"), "ours").unwrap();
+
+        assert_eq!(data.size("parts/7-0.1/a").await.unwrap(), None);
+        assert!(data.has_hash("parts/7-0.1/a", "").await.is_err());
+        assert_eq!(data.size("parts/7-0.1/b").await.unwrap(), Some(4));
+        let sha256 = hex::encode(Sha256::digest("ours"));
+        assert!(data.has_hash("parts/7-0.1/b", &sha256).await.unwrap());
+    }
 }

@@ -21,6 +21,7 @@ pub struct VideoFiles {
 pub struct Committed {
     pub execution: ExecutionId,
     pub stage: String,
+    pub kind: String,
     pub result: Value,
 }
 
@@ -33,7 +34,7 @@ const MANIFESTS: &str = "SELECT manifest FROM generation WHERE video_id = $1 ORD
 const JOBS: &str = concat!("SELECT id FROM job WHERE ", crate::hold::goes_on!(), " ORDER BY id");
 
 const COMMITTED: &str = "
-SELECT t.id, t.fence, t.token, s.name, t.result
+SELECT t.id, t.fence, t.token, s.name, s.kind, t.result
 FROM task t JOIN stage s ON s.job_id = $3 AND s.position = t.stage
 WHERE t.id BETWEEN $1 AND $2 AND t.committed_at IS NOT NULL AND t.result LIKE '%\"execution\"%'
 ORDER BY t.id";
@@ -61,13 +62,13 @@ impl Store {
 
     /// Results of a job that name files of the execution that made them.
     pub async fn committed_files(&self, job: JobId) -> Result<Vec<Committed>> {
-        type Row = (i64, i64, i64, String, String);
+        type Row = (i64, i64, i64, String, String, String);
         let (first, last) = TaskId::range(job);
         let mut tx = self.db.read().await?;
         let rows: Vec<Row> = tx.query(COMMITTED).bind(first).bind(last).bind(job).all().await?;
-        let committed = |(task, fence, token, stage, result): Row| {
+        let committed = |(task, fence, token, stage, kind, result): Row| {
             let execution = ExecutionId { task: TaskId(task), fence: Fence(fence), token: Token(token) };
-            Ok(Committed { execution, stage, result: serde_json::from_str(&result)? })
+            Ok(Committed { execution, stage, kind, result: serde_json::from_str(&result)? })
         };
         rows.into_iter().map(committed).collect::<Result<_, Error>>()
     }
