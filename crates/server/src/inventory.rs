@@ -4,12 +4,13 @@
 
 use crate::data::Data;
 use crate::problem::{Error, Result};
-use files::Place;
+use crate::submission::Limits;
+use files::{Place, Tree};
 use futures_util::TryStreamExt;
 use media::manifest::Artifact;
 use rules::job::State;
-use rules::{ExecutionName, JobId, VideoId};
 use pipeline::{FilePath, StageKind};
+use rules::{ExecutionName, JobId, VideoId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -62,12 +63,17 @@ pub async fn lost_outputs(store: &Store, data: &Data, job: JobId) -> Result<Vec<
 }
 
 /// Opens a failed job again. If files that it has committed are gone, they cannot be read again: another job makes them,
-/// and both logs say why. Which job goes on.
-pub async fn retry(store: &Store, data: &Data, job: JobId) -> Result<JobId> {
+/// and both logs say why. Which job goes on. Over HTTP, `limits` are those of jobs that are submitted over HTTP: the other
+/// job is admitted as any other.
+pub async fn retry(store: &Store, data: &Data, job: JobId, limits: Option<&Limits>) -> Result<JobId> {
     let lost = lost_outputs(store, data, job).await?;
     if lost.is_empty() {
         store.retry_job(job, None).await?;
         return Ok(job);
+    }
+    // The server itself wrote the stages of a job that makes a video.
+    if let (Some(limits), None) = (limits, store.video_of_job(job).await?) {
+        limits.admit_again(store.spec_of(job).await?)?;
     }
     Ok(store.make_again(job, &lost).await?)
 }

@@ -50,6 +50,29 @@ impl Limits {
         Ok(spec)
     }
 
+    /// Whether a job that was submitted before, perhaps under other settings or to an older version, may be submitted again.
+    pub fn admit_again(&self, spec: Spec) -> Result<()> {
+        let own = self.effects_folder.as_ref().map(|folder| folder.to_string_lossy());
+        let mut spec = spec;
+        for stage in &mut spec.stages {
+            if let Some(Effect::AppendIn { folder, name }) = &stage.effect
+                && own.as_deref() == Some(folder)
+            {
+                stage.effect = Some(Effect::Append(name.clone()));
+            }
+        }
+        self.admit(spec).map(drop).map_err(|error| match error {
+            Error::Unprocessable { code, detail } => Error::unprocessable(
+                code,
+                format!(
+                    "the job cannot be made again over HTTP: {detail}; `vodmill job retry` at the server's database can \
+                     do it"
+                ),
+            ),
+            error => error,
+        })
+    }
+
     fn check_kind(&self, stage: &Stage) -> Result<()> {
         // What is wrong with the spec itself is said by the store.
         let Ok((kind, _)) = stage.work() else { return Ok(()) };
@@ -140,6 +163,8 @@ mod tests {
         for path in ["/etc/passwd", "../x", "a/b", ".bashrc", "", "x\n"] {
             assert_eq!(code(admitted(&open, effect(json!({ "append": path })))), "bad_effect", "{path}");
         }
+        assert!(open.admit_again(spec.clone()).is_ok(), "it was confined when it was submitted");
+        assert_eq!(code(closed.admit_again(spec.clone()).map(|()| spec)), "effects_disabled");
         let elsewhere = json!({ "append_in": { "folder": "/etc", "name": "passwd" } });
         assert_eq!(code(admitted(&open, effect(elsewhere))), "bad_effect");
     }

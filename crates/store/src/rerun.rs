@@ -13,6 +13,7 @@ use crate::settle::advance;
 use crate::stage::{self, StageRow};
 use crate::submit::NewJob;
 use crate::task::{self, select_tasks};
+use rules::spec::Spec;
 use rules::task::Command;
 use rules::{JobId, TaskId, VideoId};
 
@@ -70,6 +71,14 @@ impl Store {
         ])
         .await?;
         Ok(again)
+    }
+
+    /// A job as it was submitted.
+    pub async fn spec_of(&self, id: JobId) -> Result<Spec> {
+        let mut tx = self.db.read().await?;
+        let found: Option<(String, Option<i64>)> = tx.query(SPEC).bind(id).optional().await?;
+        let (spec, _) = found.ok_or(Error::NotFound("job"))?;
+        Ok(serde_json::from_str(&spec)?)
     }
 
     /// Opens a failed job again.

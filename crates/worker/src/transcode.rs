@@ -38,7 +38,7 @@ mod turns;
 
 pub use carry::FILE as PRESENTATION;
 pub use check::{CheckError, ResultCheck};
-pub use ingest::Fetch;
+pub use ingest::{Fetch, Imports};
 pub use measure::Likeness;
 pub use package::Packaged;
 pub use probe::look;

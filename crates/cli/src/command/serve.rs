@@ -15,7 +15,7 @@ use std::time::Duration;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 use worker::process::Guard;
-use worker::transcode::{ResultCheck, Tools};
+use worker::transcode::{Imports, ResultCheck, Tools};
 use worker::{Admission, Handlers, Options, Shutdown};
 
 /// Run the server
@@ -241,12 +241,15 @@ async fn admin(settings: &Settings, store: &Store) -> anyhow::Result<AdminSecret
     Ok(AdminSecret::of(store, show, was_slower).await?)
 }
 
-fn tools(data: &Data, settings: &Settings) -> Result<Tools, Usage> {
+fn tools(data: &Data, settings: &Settings) -> anyhow::Result<Tools> {
     let tools = match data.bucket() {
         Some(bucket) => Tools::new(bucket.clone()),
         None => Tools::new(data.parts()),
     };
-    Ok(Tools { file_limits: settings.file_limits()?, ..tools })
+    let server::Options { max_upload_bytes, import_allow_private, .. } = settings.server_options()?;
+    let folder = data.source_called("source").parent().map(Path::to_owned).unwrap_or_default();
+    let imports = Imports { folder, max_bytes: max_upload_bytes, allow_private: import_allow_private };
+    Ok(Tools { file_limits: settings.file_limits()?, imports: Some(imports), ..tools })
 }
 
 fn orchestrate(

@@ -97,7 +97,7 @@ impl Database {
         let data = self.settings.data().map_err(Error::Settings)?;
         let ours = server::identity::check(&self.store, &data).await;
         ours.map_err(|mismatch| Error::Settings(crate::command::serve::refused(mismatch)))?;
-        Ok(server::inventory::retry(&self.store, &data, job).await?)
+        Ok(server::inventory::retry(&self.store, &data, job, None).await?)
     }
 
     /// The server's own way of making jobs, over its folder.

@@ -218,6 +218,6 @@ async fn cancel(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Resu
 #[utoipa::path(post, path = "/api/jobs/{id}/retry", tag = "jobs", params(("id" = i64, Path)), security(("admin" = [])),
     responses((status = 200, body = Job), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 async fn retry(_: Admin, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Job>> {
-    let goes_on = inventory::retry(&app.store, &app.data, id).await?;
+    let goes_on = inventory::retry(&app.store, &app.data, id, Some(&app.options.jobs)).await?;
     Ok(Json(app.store.job(goes_on).await?))
 }

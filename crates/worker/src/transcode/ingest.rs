@@ -36,6 +36,42 @@ pub struct Fetch {
     pub allow_private: bool,
 }
 
+/// What a server lets jobs fetch, whatever their payloads say.
+#[derive(Debug, Clone)]
+pub struct Imports {
+    /// Where sources are kept: on the disk, or in the bucket.
+    pub folder: PathBuf,
+    pub max_bytes: u64,
+    pub allow_private: bool,
+}
+
+impl Fetch {
+    /// As far as both the job and the settings of this server allow it.
+    fn within(self, imports: Option<&Imports>) -> Result<Self, Failed> {
+        let imports = imports.ok_or_else(|| Failed::permanent("this worker fetches no files"))?;
+        let to = Path::new(&self.to);
+        let is_source =
+            to.file_name().is_some() && to.parent().is_some_and(|it| is_same(it, &imports.folder));
+        if !is_source {
+            return Err(Failed::permanent(format!(
+                "the job would fetch a file to {}, which is not in {}, where the server keeps sources",
+                self.to,
+                imports.folder.display()
+            )));
+        }
+        Ok(Fetch {
+            max_bytes: self.max_bytes.min(imports.max_bytes),
+            allow_private: self.allow_private && imports.allow_private,
+            ..self
+        })
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    one == other || (one.is_absolute() && real(one).is_some() && real(one) == real(other))
+}
+
 /// The file as it arrived, by its own name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Fetched {
@@ -56,7 +92,7 @@ const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(work: Work<'_>) -> BoxFuture<'_, Result<Outcome, Failed>> {
     Box::pin(async move {
-        let fetch: Fetch = work.payload()?;
+        let fetch = work.payload::<Fetch>()?.within(work.tools.imports.as_ref())?;
         work.context.set_step("fetch");
         let found = tokio::select! {
             found = arrive(&work, &fetch) => found?,
@@ -360,4 +396,40 @@ fn first_byte(headers: &HeaderMap) -> Option<u64> {
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_gives_no_permission_that_the_server_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let sources = folder.path().join("sources");
+        std::fs::create_dir(&sources).unwrap();
+        let imports = |allow_private| Imports { folder: sources.clone(), max_bytes: 100, allow_private };
+        let fetch = |to: &Path, max_bytes| Fetch {
+            url: "http://192.168.0.1/x".into(),
+            to: to.to_str().unwrap().into(),
+            max_bytes,
+            allow_private: true,
+        };
+        let to = sources.join("a.mp4");
+
+        let within = fetch(&to, 1000).within(Some(&imports(false))).unwrap();
+        assert_eq!((within.max_bytes, within.allow_private), (100, false));
+        let within = fetch(&to, 10).within(Some(&imports(true))).unwrap();
+        assert_eq!((within.max_bytes, within.allow_private), (10, true));
+        assert!(fetch(&to, 10).within(None).is_err());
+        for elsewhere in
+            [folder.path().join("a.mp4"), sources.join("../a.mp4"), sources.join(".."), "a".into()]
+        {
+            let refused = fetch(&elsewhere, 10).within(Some(&imports(true))).unwrap_err();
+            assert!(refused.to_string().contains("where the server keeps sources"), "{refused}");
+        }
+        let object = Imports { folder: "sources".into(), ..imports(true) };
+        assert!(fetch(Path::new("sources/a.mp4"), 10).within(Some(&object)).is_ok());
+        assert!(fetch(Path::new("videos/1/a.mp4"), 10).within(Some(&object)).is_err());
+    }
 }

@@ -1,6 +1,7 @@
 //! What the stages of transcoding have in common: where files go, and how programs are run and their failures told.
 
 use super::Work;
+use super::ingest::Imports;
 use crate::depot::Depot;
 use crate::handler::Failed;
 use crate::memory::Budget;
@@ -25,6 +26,8 @@ pub struct Tools {
     pub memory: Budget,
     /// What is to stay free when something is fetched.
     pub room: Reserve,
+    /// What jobs may fetch. Default: nothing.
+    pub imports: Option<Imports>,
     /// Hears of committed output that is not what its task was to make, where somebody listens.
     pub bad_outputs: Option<UnboundedSender<BadOutput>>,
 }
@@ -45,6 +48,7 @@ impl Tools {
             file_limits: FileLimits::default(),
             memory: Budget::of_this_machine(),
             room: Reserve::default(),
+            imports: None,
             bad_outputs: None,
         }
     }
