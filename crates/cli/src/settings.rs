@@ -345,7 +345,7 @@ settings! {
     #[arg(long, env = "VODMILL_SSE_RECONNECT_TIMEOUT", global = true, value_name = "SECONDS", hide_short_help = true)]
     sse_reconnect_timeout: f64,
 
-    /// The most tasks of a job that is submitted over HTTP. Default: 10000
+    /// The most tasks of a job that is submitted over HTTP, those that its plans list included. Default: 10000
     #[arg(long, env = "VODMILL_MAX_JOB_TASKS", global = true, value_name = "N", hide_short_help = true)]
     max_job_tasks: u32,
 

@@ -39,6 +39,10 @@ pub struct Spec {
     /// The pool of remote workers that takes its tasks. Default: workers of no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
+    /// The most tasks it may have, those that its plans list included. Of a job that is sent to a server, the server sets it.
+    /// Default: no limit but that of each plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tasks: Option<u32>,
     #[serde(rename = "stage", default)]
     pub stages: Vec<Stage>,
 }

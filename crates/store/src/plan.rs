@@ -38,12 +38,75 @@ enum Segments {
     ByStage(HashMap<String, Vec<Value>>),
 }
 
-/// What is wrong with a result that is to be a plan, in a person's words. Asked before the commit: a plan that cannot
-/// be expanded is never committed.
-pub(crate) fn check(result: Option<&str>) -> Result<(), String> {
-    match read(result)? {
-        Segments::Of(segments) => check_many(segments.len()),
-        Segments::ByStage(stages) => stages.values().try_for_each(|segments| check_many(segments.len())),
+/// Where a job may have no more than so many tasks: what it has, and the stages that its plans are for.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    most: u64,
+    has: u64,
+    /// By the position of the stage that plans them.
+    planned: Vec<(i64, String)>,
+}
+
+const LIMITED: &str = "SELECT spec FROM job WHERE id = $1 AND spec LIKE '%\"max_tasks\"%'";
+
+const STAGES: &str =
+    "SELECT name, tasks, expands, is_expanded FROM stage WHERE job_id = $1 ORDER BY position";
+
+impl Room {
+    /// `None` for a job without a limit.
+    pub async fn of(tx: &mut Tx, job: JobId) -> Result<Option<Self>> {
+        #[derive(Deserialize)]
+        struct Limited {
+            max_tasks: Option<u64>,
+        }
+        let Some((spec,)) = tx.query(LIMITED).bind(job).optional::<(String,)>().await? else {
+            return Ok(None);
+        };
+        let Some(most) = serde_json::from_str::<Limited>(&spec)?.max_tasks else { return Ok(None) };
+        let mut room = Room { most, ..Room::default() };
+        for (name, tasks, expands, is_expanded) in
+            tx.query(STAGES).bind(job).all::<(String, i64, Option<i64>, bool)>().await?
+        {
+            match expands {
+                Some(plan) if !is_expanded => room.planned.push((plan, name)),
+                _ => room.has += tasks.unsigned_abs(),
+            }
+        }
+        Ok(Some(room))
+    }
+
+    fn check(&self, plan: i64, segments: &Segments) -> Result<(), String> {
+        let stages = self.planned.iter().filter(|(by, _)| *by == plan);
+        let planned: u64 = stages.map(|(_, name)| segments.of(name).len() as u64).sum();
+        let tasks = self.has.saturating_add(planned);
+        match tasks > self.most {
+            true => Err(format!(
+                "with this plan the job has {tasks} tasks, and it may have {}: its `max_tasks`, which is at most the \
+                 server's setting max_job_tasks for a job that is submitted over HTTP",
+                self.most
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with a result that is to be a plan of the stage at this position, in a person's words. Asked before the
+/// commit: a plan that cannot be expanded is never committed.
+pub(crate) fn check(result: Option<&str>, stage: i64, room: Option<&Room>) -> Result<(), String> {
+    let segments = read(result)?;
+    match &segments {
+        Segments::Of(segments) => check_many(segments.len())?,
+        Segments::ByStage(stages) => stages.values().try_for_each(|segments| check_many(segments.len()))?,
+    }
+    room.map_or(Ok(()), |room| room.check(stage, &segments))
+}
+
+impl Segments {
+    fn of(&self, stage: &str) -> &[Value] {
+        match self {
+            Segments::Of(segments) => segments,
+            Segments::ByStage(stages) => stages.get(stage).map(Vec::as_slice).unwrap_or_default(),
+        }
     }
 }
 
@@ -138,6 +201,23 @@ mod tests {
     }
 
     #[test]
+    fn a_job_has_no_more_tasks_than_it_may() {
+        let room =
+            Room { most: 10, has: 3, planned: vec![(0, "a".into()), (0, "b".into()), (1, "c".into())] };
+        let check =
+            |segments: Value| check(Some(&json!({ "segments": segments }).to_string()), 0, Some(&room));
+
+        assert_eq!(check(json!([1, 2, 3])), Ok(()));
+        assert_eq!(check(json!({ "a": [1, 2, 3, 4, 5, 6, 7], "c": [1, 2] })), Ok(()));
+        for too_many in [json!([1, 2, 3, 4]), json!({ "a": [1, 2, 3, 4], "b": [1, 2, 3, 4] })] {
+            let refused = check(too_many).unwrap_err();
+            assert!(
+                refused.contains("has 11 tasks, and it may have 10") && refused.contains("max_job_tasks")
+            );
+        }
+    }
+
+    #[test]
     fn what_is_no_plan_says_what_is_wrong() {
         let too_many = json!({ "segments": vec![0; spec::MAX_SEGMENTS + 1] }).to_string();
         for (result, reason) in [
@@ -146,7 +226,7 @@ mod tests {
             (Some(r#"{"segments": 1}"#), "expected a list of segments"),
             (Some(too_many.as_str()), "100000 are allowed"),
         ] {
-            let refused = check(result).unwrap_err();
+            let refused = check(result, 0, None).unwrap_err();
             assert!(refused.contains(reason), "{refused}");
         }
     }

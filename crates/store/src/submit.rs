@@ -209,7 +209,9 @@ impl<'a> Checked<'a> {
             return Err(Error::Invalid("an idempotency key must have 1 to 255 characters".into()));
         }
         let stages = new.spec.resolve()?;
-        let hash = hex::encode(Sha256::digest(format!("{:?} {json}", new.video)));
+        // The limit is a setting of the server that took the job: the same job sent again is the same.
+        let asked = serde_json::to_string(&Spec { max_tasks: None, ..new.spec.clone() })?;
+        let hash = hex::encode(Sha256::digest(format!("{:?} {asked}", new.video)));
         Ok(Checked { new, stages, json, hash })
     }
 }

@@ -106,13 +106,22 @@ impl Store {
         };
         let checked = commits.iter().filter(is_checked).map(reporter).collect::<Vec<_>>();
         let witnesses = Witnesses::of(&mut tx, &checked).await?;
+        let mut rooms = HashMap::new();
+        for task in commits.iter().filter_map(|commit| tasks.get(&commit.proof.task)) {
+            let job = task.id.job();
+            let is_plan = special.get(&(job, task.stage)).is_some_and(|stage| stage.is_plan);
+            if let (true, Some(room)) = (is_plan, plan::Room::of(&mut tx, job).await?) {
+                rooms.insert(job, room);
+            }
+        }
         let mut answers = Vec::with_capacity(commits.len());
         let mut accepted = Vec::new();
         for commit in commits {
             let answer = answer(&mut tasks, commit.proof, |task| {
                 let is_plan = special.get(&(task.id.job(), task.stage)).is_some_and(|stage| stage.is_plan);
+                let plan = is_plan.then(|| rooms.get(&task.id.job()));
                 let witness = witnesses.witness(commit.proof.worker, task.id);
-                commit_one(&mut moves, task, commit, is_plan, &shelf, witness)
+                commit_one(&mut moves, task, commit, plan, &shelf, witness)
             });
             if answer == Answer::Accepted {
                 accepted.push(commit);
@@ -296,20 +305,20 @@ fn check_holder(task: &Loaded, proof: Proof) -> Result<(), Refusal> {
     }
 }
 
-/// A plan that cannot be expanded, or a publication that cannot be shown, is a failure of its task, for good, and no
+/// `plan` is given where the result is one, with the job's limit. A plan that cannot be expanded, or a publication that cannot be shown, is a failure of its task, for good, and no
 /// commit.
 fn commit_one(
     moves: &mut Moves,
     task: &mut Loaded,
     commit: &Commit,
-    is_plan: bool,
+    plan: Option<Option<&plan::Room>>,
     shelf: &Shelf,
     witness: failure::Witness,
 ) -> Result<(), Refusal> {
     let token = commit.proof.token;
     let result = commit.result.as_ref().map(ToString::to_string);
     let usage = Some(commit.usage);
-    let plan = if is_plan { plan::check(result.as_deref()) } else { Ok(()) };
+    let plan = plan.map_or(Ok(()), |room| plan::check(result.as_deref(), task.stage, room));
     let publication = commit.publication.as_ref().map_or(Ok(()), |it| shelf.check(task.id, it));
     if let Err(reason) = plan.and(publication) {
         let fail = Command::Fail {

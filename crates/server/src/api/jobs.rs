@@ -101,6 +101,7 @@ async fn submit(
     let key = headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
     let key = key.transpose().map_err(|_| Error::Invalid("the Idempotency-Key must be ASCII".into()))?;
     let spec = app.options.jobs.admit(spec)?;
+    let spec = Spec { max_tasks: Some(spec.max_tasks.map_or(most, |own| own.min(most))), ..spec };
     let job = NewJob { spec, video: None, idempotency_key: key };
     Ok(match app.store.submit(&job).await? {
         Submitted::New(id) => (StatusCode::CREATED, Json(SubmittedJob { id: id.0, is_existing: false })),

@@ -8,6 +8,7 @@ use rules::job::State;
 use rules::placement::Grant;
 use rules::{JobId, WorkerId};
 use serde_json::json;
+use store::submit::{NewJob, Submitted};
 use wire::{Answer, Assignment};
 
 on_both_engines![
@@ -24,6 +25,7 @@ on_both_engines![
     a_task_that_a_remote_worker_failed_goes_to_another,
     a_task_goes_back_to_its_worker_when_no_other_is_left,
     a_plan_that_cannot_be_used_is_made_again_by_another,
+    a_plan_beyond_the_jobs_limit_is_refused_with_the_limits_name,
 ];
 
 async fn remote_noop(world: &World) -> WorkerId {
@@ -251,4 +253,30 @@ async fn a_plan_that_cannot_be_used_is_made_again_by_another(world: &World) {
     assert_eq!(world.commit_with(&task, json!({ "segments": [] })).await, Answer::Accepted);
     world.orchestrate().await;
     assert!(world.is(job, State::Completed).await);
+}
+
+async fn a_plan_beyond_the_jobs_limit_is_refused_with_the_limits_name(world: &World) {
+    let (liar, honest) = (remote_noop(world).await, remote_noop(world).await);
+    let stages = json!([
+        { "name": "make", "kind": "noop" },
+        { "name": "work", "kind": "noop", "needs": ["make"], "expand": "make" },
+    ]);
+    let limited = |most| spec(stages.clone(), json!({ "max_tasks": most }));
+    let job = world.submit(limited(4)).await;
+    let plan = |segments: usize| json!({ "segments": vec![0; segments] });
+
+    let task = try_claim(world, liar).await.unwrap();
+    assert_ne!(world.commit_with(&task, plan(4)).await, Answer::Accepted);
+    world.orchestrate().await;
+
+    let why = world.store.why(job).await.unwrap().reasons.join(" ");
+    assert!(why.contains("the job has 5 tasks, and it may have 4") && why.contains("max_job_tasks"), "{why}");
+    let task = try_claim(world, honest).await.unwrap();
+    assert_eq!(world.commit_with(&task, plan(3)).await, Answer::Accepted);
+    world.orchestrate().await;
+    assert_eq!(world.count("SELECT count(*) FROM task").await, 4);
+    // The same job under another limit is the same job.
+    let keyed = |most| NewJob { spec: limited(most), video: None, idempotency_key: Some("key".into()) };
+    let first = world.store.submit(&keyed(10)).await.unwrap().id();
+    assert_eq!(world.store.submit(&keyed(20)).await.unwrap(), Submitted::Existing(first));
 }

@@ -137,6 +137,7 @@ pub fn spec(order: &Order) -> Result<Spec, serde_json::Error> {
         backoff_initial_ms: u32::try_from(order.backoff_initial.as_millis()).unwrap_or(u32::MAX),
         backoff_max_ms: 300_000,
         pool: order.pool.clone(),
+        max_tasks: None,
         stages,
     })
 }
