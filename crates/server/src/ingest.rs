@@ -258,7 +258,8 @@ impl Ingest {
     }
 
     /// With hardware that a worker has that is here now, where that was left to us. One rendition has one encoder, so
-    /// this holds for the whole job.
+    /// this holds for the whole job, which then waits for such workers alone. So what a remote worker says of itself does
+    /// not decide: its hardware counts where an admin allowed it by name.
     async fn decided(&self, settings: Settings, pool: Option<&Pool>) -> Result<Settings> {
         if settings.encoder != Family::Auto {
             return Ok(settings);
@@ -269,7 +270,11 @@ impl Ingest {
             is_in_pool && !matches!(worker.status.as_str(), "draining" | "disabled")
         };
         let offers = |worker: &View, family: Family| {
-            let has = |name: &str| worker.capabilities.split(',').any(|capability| capability == name);
+            let lists = |list: &str, name: &str| list.split(',').any(|capability| capability == name);
+            let is_allowed = |name: &str| {
+                worker.kind == "local" || worker.granted.as_deref().is_some_and(|it| lists(it, name))
+            };
+            let has = |name: &str| lists(&worker.capabilities, name) && is_allowed(name);
             settings.codecs.iter().all(|codec| has(&family.encoder(*codec)))
         };
         let is_offered =

@@ -29,7 +29,8 @@ enum Command {
         /// How people tell workers apart
         name: String,
         /// A capability that the worker may have, also several with commas between: the upper bound of what it declares.
-        /// Default: all that it declares, except the server's own kinds of work
+        /// Default: all that it declares, except the server's own kinds of work. Videos with the encoder `auto` use its
+        /// hardware only where it is listed here, such as h264_nvenc
         #[arg(long = "allow", value_name = "NAME", value_delimiter = ',')]
         capabilities: Vec<String>,
         /// The pool it belongs to: it takes only jobs that name this pool

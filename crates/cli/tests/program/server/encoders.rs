@@ -4,10 +4,11 @@ use crate::on_both_engines;
 use crate::support::house::House;
 use crate::support::seat::Seat;
 use crate::support::{Engine, NVENC, World, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 on_both_engines![
     auto_is_the_hardware_that_a_worker_has_when_a_video_comes,
+    hardware_that_nobody_allowed_by_name_does_not_decide,
     no_encoder_takes_more_memory_than_it_may,
 ];
 
@@ -30,7 +31,11 @@ fn auto_is_the_hardware_that_a_worker_has_when_a_video_comes(engine: Engine) {
     let upload = || house.upload(&file, "settings=%7B%22encoder%22%3A%22auto%22%7D")["id"].as_i64().unwrap();
 
     let before = house.video_is(upload(), "ready");
-    let _gpu = house.remote_worker("gpu", &[("PATH", &path), ("VODMILL_ENCODERS", "libx264,h264_nvenc")]);
+    let allowed = ["encode", "audio", "libx264", "h264_nvenc"];
+    let _gpu = house.remote_worker_as(
+        json!({ "name": "gpu", "capabilities": allowed }),
+        &[("PATH", &path), ("VODMILL_ENCODERS", "libx264,h264_nvenc")],
+    );
     until("the worker has told what it can", || house.get("/api/workers").to_string().contains("h264_nvenc"));
     let after = house.video_is(upload(), "ready");
     let again = house.post(&format!("/api/videos/{}/retranscode", before["id"]), serde_json::json!({}));
@@ -39,6 +44,23 @@ fn auto_is_the_hardware_that_a_worker_has_when_a_video_comes(engine: Engine) {
     assert_eq!(encoders(&house, &before["job"]), ["libx264"]);
     assert_eq!(encoders(&house, &after["job"]), ["h264_nvenc"]);
     assert_eq!(encoders(&house, &again["job"]), ["h264_nvenc"], "decided anew for each job");
+    house.is_healthy();
+}
+
+fn hardware_that_nobody_allowed_by_name_does_not_decide(engine: Engine) {
+    let house = House::seated(Seat::take(2), engine, &[("VODMILL_SERVER_SLOTS", "1")]);
+    let file = house.sample("talk.mp4", 2);
+    let _liar = house.worker("liar", &["encode", "libx264", "h264_nvenc"]);
+    assert!(house.get("/api/workers").to_string().contains("h264_nvenc"));
+
+    let upload = house.upload(&file, "settings=%7B%22encoder%22%3A%22auto%22%7D");
+
+    let made = house.video_is(upload["id"].as_i64().unwrap(), "ready");
+    assert_eq!(
+        encoders(&house, &made["job"]),
+        ["libx264"],
+        "the job waits for no worker that may never come"
+    );
     house.is_healthy();
 }
 
