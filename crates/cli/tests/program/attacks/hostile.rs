@@ -143,6 +143,8 @@ const LIES: &[Lie] = &[
     ("another stage's result", |attack, task| attack.result_of_another_stage(task)),
     ("another video's pictures or sound", |attack, task| attack.content_of_another_video(task)),
     ("files that are no media", |attack, task| attack.no_media(task)),
+    ("pictures that ask too much, are turned, or are not alone", |attack, task| attack.unfit_media(task)),
+    ("permanent failures again and again", |attack, task| attack.insists(task)),
     ("another execution's result", |attack, task| attack.foreign_result(task)),
     ("another execution's token", |attack, task| attack.foreign_token(task)),
     ("guessed tokens and numbers", |attack, task| attack.guessed_proofs(task)),
@@ -442,6 +444,35 @@ impl<'a> Attack<'a> {
         made.fill_segments_with(0x5a);
         let answer = made.hand_in(self.hand(task), task);
         assert!(answer.status().is_client_error(), "{}", answer.text().unwrap());
+    }
+
+    /// The right pictures, with something beside them that players would stumble over or obey.
+    fn unfit_media(&mut self, task: &Value) {
+        if task["kind"] != "encode" {
+            return self.no_media(task);
+        }
+        // Any film will do: it is refused before pictures are compared.
+        let mut made = forged::make(task, &self.film);
+        match self.dice.roll(3) {
+            0 => made.tracks.iter_mut().for_each(|track| track.codec = "avc1.64003e".into()),
+            1 => made.turn(),
+            _ => made.add_passenger(),
+        }
+        let answer = made.hand_in(self.hand(task), task);
+        assert!(answer.status().is_client_error(), "{}", answer.text().unwrap());
+    }
+
+    /// It cannot confirm itself: whenever it gets the same task again, it says the same.
+    fn insists(&mut self, task: &Value) {
+        self.fail(task, "permanent");
+        let (same, number) = (self.hand(task).claim(1, 0).pop(), task["proof"]["task"].clone());
+        if let Some(next) = same {
+            match next["proof"]["task"] == number {
+                true => self.fail(&next, "permanent"),
+                false => self.gives_back(&next),
+            }
+            self.remember(next);
+        }
     }
 
     fn foreign_result(&mut self, task: &Value) {
