@@ -3,7 +3,8 @@
 //! The first quarter of the time is a warm-up: caches fill, pools open their connections, the allocator takes what it needs at
 //! the busiest moment. After it the median of the second quarter is compared with that of the last: medians, because each load
 //! comes in waves. [`ROOM`] says how much larger the second may be. Memory that leaks grows with the number of operations, which
-//! the report shows; `make soak` runs for MINUTES=30 and keeps the report.
+//! the report shows; `make soak` runs for MINUTES=30 and keeps the report. On SQLite the page cache of each connection grows with
+//! the database, to 16 MB at most, so that some growth remains in half an hour.
 
 use crate::support::house::{House, SECRET, good};
 use crate::support::seat::Seat;
