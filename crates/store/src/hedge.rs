@@ -21,14 +21,16 @@ use rules::{JobId, Millis, TaskId};
 use std::collections::{HashMap, HashSet};
 use telemetry::metrics::TASK_HEDGES;
 
-/// The last of their stages: nothing of it waits, and none has a twin yet. Whether its worker says that it has begun does not
-/// matter.
+/// The last tasks of their stages: nothing else of the stage waits, and none has a twin yet. A worker need not report that it has
+/// started, but it must have renewed its lease: a task that kills its worker at the start would otherwise kill a second one by
+/// its twin before the first death has counted.
 const STRAGGLERS: &str = "
 SELECT t.id, t.worker_id, coalesce(t.started_at, t.leased_at), t.permille, t.lane_id, s.first_task, s.tasks, coalesce(o.name, '')
 FROM task t
 LEFT JOIN owner o ON o.id = t.owner_id
 JOIN stage s ON s.job_id = t.id / 1048576 AND s.position = t.stage
 WHERE t.leased_at IS NOT NULL AND t.committed_at IS NULL AND s.is_hedged AND t.twin_of IS NULL
+  AND (t.started_at IS NOT NULL OR t.lease_expires_at > t.leased_at + $1)
   AND NOT EXISTS (SELECT 1 FROM task w WHERE w.twin_of = t.id)
   AND NOT EXISTS (
       SELECT 1 FROM task q
@@ -66,7 +68,7 @@ impl Store {
     /// Makes twins for stragglers, no more than there are idle workers for them; which.
     pub async fn hedge(&self) -> Result<Vec<TaskId>> {
         let mut read = self.db.look().await?;
-        let rows: Vec<Row> = read.query(STRAGGLERS).all().await?;
+        let rows: Vec<Row> = read.query(STRAGGLERS).bind(self.options.lease.0).all().await?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }

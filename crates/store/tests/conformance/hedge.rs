@@ -21,6 +21,7 @@ on_both_engines![
     a_segment_that_may_be_missing_is_missed_once_when_both_have_failed,
     a_job_tried_again_fails_again_though_its_twin_was_withdrawn,
     work_that_its_worker_never_begins_gets_a_twin_too,
+    work_that_was_never_renewed_gets_no_twin,
     nothing_that_a_worker_says_prevents_a_twin_for_ever,
     the_slow_worker_is_not_given_the_twin,
     no_twin_without_an_idle_worker_or_while_others_wait,
@@ -112,6 +113,22 @@ async fn work_that_its_worker_never_begins_gets_a_twin_too(world: &World) {
     assert_eq!(world.commit(&twin).await, Answer::Accepted);
     world.orchestrate().await;
     assert!(world.is(job, State::Completed).await);
+}
+
+/// Its worker may have died of it.
+async fn work_that_was_never_renewed_gets_no_twin(world: &World) {
+    let (dead, idle) = (world.worker("noop").await, world.worker("noop").await);
+    world.submit(spec(json!([stage(false)]), json!({}))).await;
+    let claimed = world.store.claim(dead, 3).await.unwrap();
+    for quick in &claimed[..2] {
+        let usage = Usage { wall_ms: 1000, ..Usage::default() };
+        world.say(Commit { usage, ..commit_of(quick.proof) }).await;
+    }
+    world.orchestrate().await;
+    world.turn(50_000);
+    world.store.heartbeat(&heartbeat(idle)).await.unwrap();
+
+    assert_eq!(world.store.hedge().await.unwrap(), []);
 }
 
 async fn nothing_that_a_worker_says_prevents_a_twin_for_ever(world: &World) {
