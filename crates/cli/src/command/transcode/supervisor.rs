@@ -14,6 +14,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
@@ -77,14 +78,30 @@ pub fn supervise() -> io::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// How many processes the kernel has killed since it started because memory ran out, on the whole machine or in any container
-/// of it; none where the system does not say.
+/// How many processes of this control group the kernel has killed because memory ran out. Where the group does not say, those of
+/// the whole machine; none where that does not say either.
 fn oom_kills() -> Option<u64> {
-    let counts = std::fs::read_to_string("/proc/vmstat").ok()?;
-    counts.lines().find_map(|line| line.strip_prefix("oom_kill "))?.parse().ok()
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut counters = groups.lines().filter_map(events_of).chain([PathBuf::from("/proc/vmstat")]);
+    counters.find_map(|file| {
+        let counts = std::fs::read_to_string(file).ok()?;
+        counts.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+    })
 }
 
-fn start(program: &std::path::Path, orders: &Orders, deaths: u32) -> io::Result<Child> {
+/// Where a control group's kills are counted, from its line `ID:CONTROLLERS:PATH`.
+fn events_of(line: &str) -> Option<PathBuf> {
+    let (_, group) = line.split_once(':')?;
+    let (controllers, path) = group.split_once(':')?;
+    let path = path.trim_start_matches('/');
+    match controllers {
+        "" => Some(Path::new("/sys/fs/cgroup").join(path).join("memory.events.local")),
+        "memory" => Some(Path::new("/sys/fs/cgroup/memory").join(path).join("memory.oom_control")),
+        _ => None,
+    }
+}
+
+fn start(program: &Path, orders: &Orders, deaths: u32) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1));
     command.env(SUPERVISED, format!("{} {deaths}", std::process::id()));
