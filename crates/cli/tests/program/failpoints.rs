@@ -275,7 +275,7 @@ mod by_hand {
         };
         for (flag, step, count) in [
             ("--new-timeline", "begin_timeline", "SELECT count(*) FROM timeline"),
-            ("--move-storage", "move_storage", "SELECT count(*) FROM setting"),
+            ("--move-storage", "move_storage", "SELECT count(*) FROM setting WHERE name = 'storage'"),
         ] {
             let before = world.count(count);
             is_killed(migrate(flag), &format!("{step}.before"));

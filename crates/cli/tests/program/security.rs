@@ -22,7 +22,7 @@ fn is_tested((file, test): (&str, &str)) -> bool {
     let main = read(&Path::new(file).with_file_name("main.rs"));
     let module = Path::new(file).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     is_marked(&text, test)
-        || is_listed(&text, &["on_both_engines", "targets"], test)
+        || is_listed(&text, &["on_both_engines", "targets", "on"], test)
         || is_listed(&main, &["tests"], &format!("{module}::{test}"))
 }
 
@@ -45,7 +45,7 @@ fn is_listed(text: &str, macros: &[&str], member: &str) -> bool {
     macros.iter().any(|name| {
         let begin = format!("\n{name}![");
         let lists = text.split(&begin).skip(1).filter_map(|rest| rest.split_once("];"));
-        lists.flat_map(|(list, _)| list.split(',')).any(|listed| listed.trim() == member)
+        lists.flat_map(|(list, _)| list.split([',', '\n'])).any(|listed| listed.trim() == member)
     })
 }
 

@@ -185,9 +185,12 @@ fn a_result_of_another_stage_or_shape_is_not_taken(engine: Engine) {
     ] {
         problem(made.complete_with(&hand, &task, lie), 422, "bad_result");
     }
-    // A file more or less than the result names.
+    // A file more than the task makes, and another one than the result names.
+    problem(hand.put(&task, "more/file.mp4", b"more").send().unwrap(), 413, "too_large");
+    good(hand.release(&task).unwrap());
+    let task = claim_of(&hand, "encode");
     good(hand.put(&task, "more/file.mp4", b"more").send().unwrap());
-    problem(made.complete_with(&hand, &task, honest.clone()), 422, "output_mismatch");
+    problem(made.complete_with(&hand, &task, made.result(&task)), 422, "output_mismatch");
     let log = std::fs::read_to_string(house.log()).unwrap();
     assert!(log.contains(&format!("of worker {}: ", hand.id)), "an operator can see it");
 

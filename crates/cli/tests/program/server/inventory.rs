@@ -103,14 +103,15 @@ fn a_job_of_which_committed_files_are_gone_is_made_again(engine: Engine) {
     fs::remove_file(&file).unwrap();
     finds(&house, &[], &["is gone", "once the job has failed: vodmill job retry"]);
     fs::write(&file, CONTENT).unwrap();
-    // The first report of a worker elsewhere is not believed yet.
+    // Another remote worker has to confirm what one reports.
+    let other = house.worker("other", &["sleep"]);
     fails_for_good(&hand);
-    fails_for_good(&hand);
+    fails_for_good(&other);
     until("the job fails", || house.get(&format!("/api/jobs/{job}"))["state"] == "failed");
 
     // Whole, it goes on where it was; gone, it is made again.
     assert_eq!(house.post(&format!("/api/jobs/{job}/retry"), json!({}))["id"], job);
-    fails_for_good(&hand);
+    fails_for_good(&other);
     until("the job fails again", || house.get(&format!("/api/jobs/{job}"))["state"] == "failed");
     fs::remove_file(&file).unwrap();
     finds(&house, &[], &["seg.m4s", "is gone", &format!("vodmill job retry {job}")]);

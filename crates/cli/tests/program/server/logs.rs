@@ -70,6 +70,7 @@ fn in_json_every_line_is_an_object_and_the_secret_is_in_none() {
 fn a_jobs_log_is_chosen_by_level_and_stage_and_followed(engine: Engine) {
     let house = House::new(engine);
     let worker = house.worker("w", &["sleep"]);
+    let other = house.worker("other", &["sleep"]);
     let spec = json!({ "name": "x", "max_attempts": 2, "backoff_initial_ms": 1, "stage": [
         { "name": "first", "sleep_ms": 1 }, { "name": "second", "sleep_ms": 1, "needs": ["first"] },
     ] });
@@ -81,9 +82,9 @@ fn a_jobs_log_is_chosen_by_level_and_stage_and_followed(engine: Engine) {
         let followed = scope.spawn(|| follow.output());
         worker.fail(&worker.claim_one(), "transient", "it slipped");
         worker.complete(&worker.claim_one(), Value::Null);
-        // The first report of a worker elsewhere is not believed yet.
+        // Another remote worker has to confirm what one reports.
         worker.fail(&worker.claim_one(), "permanent", "it broke");
-        worker.fail(&worker.claim_one(), "permanent", "it broke");
+        other.fail(&other.claim_one(), "permanent", "it broke");
         followed.join().unwrap()
     });
 
