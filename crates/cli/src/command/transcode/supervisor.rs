@@ -8,8 +8,8 @@
 //! kernel ends the child with it. Nobody is left to count that, so the next run finds work that was given back and may
 //! be ended and started any number of times.
 //!
-//! A person who kills the child alone is told from its work by SIGKILL: no crash sends that, only a person, a program, or
-//! the kernel when memory runs out, and the kernel counts those ([`oom_kills`]). The command ends then, as if interrupted.
+//! If a person kills only the child with SIGKILL, that is no attempt either. Crashes do not send SIGKILL. The kernel does when
+//! memory runs out, but it counts those kills ([`oom_kills`]); if the count is unchanged, the command ends as if interrupted.
 
 use std::io;
 use std::mem::MaybeUninit;
