@@ -11,6 +11,7 @@ use crate::handler::Failed;
 use crate::kept::KeptFolder;
 use crate::shared::blocking;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
 const FILE: &str = "source";
@@ -28,8 +29,8 @@ pub(super) struct Arrived {
 
 #[derive(Serialize, Deserialize)]
 struct Note {
-    url: String,
-    to: String,
+    /// The hash of the address and the destination: an address may hold a password.
+    of: String,
     #[serde(flatten)]
     arrived: Arrived,
 }
@@ -65,16 +66,14 @@ impl Partial {
         let found = blocking(move || Ok((std::fs::read(note)?, std::fs::metadata(file)?.len()))).await;
         let Ok((note, length)) = found else { return Arrived::default() };
         match serde_json::from_slice::<Note>(&note) {
-            Ok(note) if (&note.url, &note.to) == (&fetch.url, &fetch.to) && note.arrived.bytes <= length => {
-                note.arrived
-            }
+            Ok(note) if note.of == hash(fetch) && note.arrived.bytes <= length => note.arrived,
             _ => Arrived::default(),
         }
     }
 
     /// The bytes are on the disk already.
     pub async fn note(&self, fetch: &Fetch, arrived: &Arrived) -> std::io::Result<()> {
-        let note = Note { url: fetch.url.clone(), to: fetch.to.clone(), arrived: arrived.clone() };
+        let note = Note { of: hash(fetch), arrived: arrived.clone() };
         let (path, note) = (self.folder.join(NOTE), serde_json::to_vec(&note)?);
         blocking(move || files::replace(&path, &note)).await
     }
@@ -84,4 +83,8 @@ impl Partial {
             kept.remove().await;
         }
     }
+}
+
+fn hash(fetch: &Fetch) -> String {
+    hex::encode(Sha256::digest(format!("{}\n{}", fetch.url, fetch.to)))
 }
