@@ -1,7 +1,7 @@
 //! A database and its files belong together, whoever starts a server and with what settings.
 
 use crate::on_both_engines;
-use crate::storage::bucket::{self, Bucket};
+use crate::storage::bucket::Bucket;
 use crate::support::house::{House, SECRET, good};
 use crate::support::seat::Seat;
 use crate::support::{Engine, Program, World, until};
@@ -123,13 +123,7 @@ fn a_data_folder_is_moved_on_purpose(engine: Engine) {
 fn a_bucket_belongs_to_one_database_and_a_database_to_one_bucket(engine: Engine) {
     let (here, there) = (Bucket::start(), Bucket::start());
     let (url, endpoint) = (Bucket::url(), here.endpoint());
-    let settings = [
-        ("VODMILL_STORAGE", url.as_str()),
-        ("AWS_ENDPOINT", endpoint.as_str()),
-        ("AWS_ACCESS_KEY_ID", bucket::KEY),
-        ("AWS_SECRET_ACCESS_KEY", bucket::SECRET),
-        ("AWS_REGION", "us-east-1"),
-    ];
+    let settings = Bucket::settings(&url, &endpoint);
     let mut house = House::of(World::new(engine), Seat::take(1), &settings);
     let ours = std::fs::read_to_string(here.path("database-id")).unwrap();
     let data = house.data();

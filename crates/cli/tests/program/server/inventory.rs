@@ -2,7 +2,7 @@
 //! gone is made again.
 
 use crate::on_both_engines;
-use crate::storage::bucket::{self, Bucket};
+use crate::storage::bucket::Bucket;
 use crate::support::house::{Hand, House, good, usage};
 use crate::support::seat::Seat;
 use crate::support::{Engine, World, until};
@@ -140,14 +140,7 @@ fn published_files_are_compared_on_a_disk() {
 fn published_files_are_compared_in_a_bucket() {
     let bucket = Bucket::start();
     let (url, endpoint) = (Bucket::url(), bucket.endpoint());
-    let settings = [
-        ("VODMILL_SERVER_SLOTS", "2"),
-        ("VODMILL_STORAGE", url.as_str()),
-        ("AWS_ENDPOINT", endpoint.as_str()),
-        ("AWS_ACCESS_KEY_ID", bucket::KEY),
-        ("AWS_SECRET_ACCESS_KEY", bucket::SECRET),
-        ("AWS_REGION", "us-east-1"),
-    ];
+    let settings = [&[("VODMILL_SERVER_SLOTS", "2")], &Bucket::settings(&url, &endpoint)[..]].concat();
     let house = House::of(World::new(Engine::Sqlite), Seat::take(2), &settings);
     published_files_are_compared(house, |name| bucket.path(name));
 }

@@ -1,7 +1,7 @@
 //! A backup is restored: ids are given again, and what is given twice is told apart.
 
 use crate::on_both_engines;
-use crate::storage::bucket::{self, Bucket};
+use crate::storage::bucket::Bucket;
 use crate::support::house::House;
 use crate::support::seat::Seat;
 use crate::support::{Engine, World, psql, shared_server, until};
@@ -132,13 +132,7 @@ fn an_operator_who_restores_all_by_hand_begins_a_timeline(engine: Engine) {
 fn a_server_with_a_fresh_disk_notices_a_restore_by_its_bucket(engine: Engine) {
     let bucket = Bucket::start();
     let (url, endpoint) = (Bucket::url(), bucket.endpoint());
-    let settings = [
-        ("VODMILL_STORAGE", url.as_str()),
-        ("AWS_ENDPOINT", endpoint.as_str()),
-        ("AWS_ACCESS_KEY_ID", bucket::KEY),
-        ("AWS_SECRET_ACCESS_KEY", bucket::SECRET),
-        ("AWS_REGION", "us-east-1"),
-    ];
+    let settings = Bucket::settings(&url, &endpoint);
     let mut house = House::of(World::new(engine), Seat::take(1), &settings);
     work(&house.world);
     house.stop();

@@ -39,6 +39,17 @@ impl Bucket {
         format!("s3://vodmill/{PREFIX}")
     }
 
+    /// What a server is told to keep its files there.
+    pub fn settings<'a>(url: &'a str, endpoint: &'a str) -> [(&'static str, &'a str); 5] {
+        [
+            ("VODMILL_STORAGE", url),
+            ("AWS_ENDPOINT", endpoint),
+            ("AWS_ACCESS_KEY_ID", KEY),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_REGION", "us-east-1"),
+        ]
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join("data/vodmill").join(PREFIX).join(name)
     }
